@@ -1,0 +1,21 @@
+"""Naive model parallelism: one micro-batch at a time passes all stages forward, then all stages backward.
+
+Source: the uncut baseline of Huang et al., "GPipe", NeurIPS 2019, figure 2b.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipesim.schedules.action import Op, Schedule, alternate, make, steps
+
+
+def naive(p: int, m: int) -> Schedule:
+    """One stage per rank; a rank holds one activation at a time, and one rank works at any moment.
+
+    >>> print(naive(p=2, m=2))
+    rank 0 | 0F0 0B0 0F1 0B1
+    rank 1 | 1F0 1B0 1F1 1B1
+    """
+    each = np.arange(m)
+    return make("naive", m, [[alternate(steps(rank, Op.F, each), steps(rank, Op.B, each))] for rank in range(p)])

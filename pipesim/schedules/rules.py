@@ -1,0 +1,115 @@
+"""Facts about training that every order must keep: what depends on what, and what makes a schedule legal."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipesim.schedules.action import IntArray, Op, Schedule
+
+
+class IllegalSchedule(ValueError):
+    """An order that breaks a rule; the message shows the grid with an arrow at the bad step."""
+
+
+class Dependencies(NamedTuple):
+    """For each action the index of up to two actions that must end first, or -1. Shape (actions,) each.
+
+    ``remote`` is the neighbour stage's action, whose result travels; ``local`` is of the same stage and micro-batch.
+    """
+
+    remote: IntArray
+    local: IntArray
+
+
+def dependencies(schedule: Schedule) -> Dependencies:
+    """The rules of training, for a schedule in which every needed action exists (see ``validate``).
+
+    F of stage s needs F of stage s - 1; B or I of stage s needs F of s and B or I of stage s + 1; W needs I.
+    """
+    forward, backward, _ = _tables(schedule)
+    stage, op, micro_batch = schedule.stage.astype(np.int64), schedule.op, schedule.micro_batch.astype(np.int64)
+    is_forward, is_weight = op == Op.F, op == Op.W
+    is_backward = ~is_forward & ~is_weight
+    remote = np.full(len(schedule), -1, np.int64)
+    local = np.full(len(schedule), -1, np.int64)
+
+    fed = is_forward & (stage > 0)
+    remote[fed] = forward[stage[fed] - 1, micro_batch[fed]]
+    local[is_backward] = forward[stage[is_backward], micro_batch[is_backward]]
+    returned = is_backward & (stage < schedule.stages - 1)
+    remote[returned] = backward[stage[returned] + 1, micro_batch[returned]]
+    local[is_weight] = backward[stage[is_weight], micro_batch[is_weight]]
+    return Dependencies(remote, local)
+
+
+def validate(schedule: Schedule) -> None:
+    """Raises ``IllegalSchedule`` unless each stage runs every micro-batch exactly once, whole or split, in a legal order.
+
+    A deadlock across ranks is found where the schedule is simulated.
+    """
+    index = np.arange(len(schedule))
+    forward, backward, weight = tables = _tables(schedule)
+    rank = schedule.rank_of()
+    table_of_op = np.array([0, 1, 1, 2])
+    first = np.stack(tables)[table_of_op[schedule.op], schedule.stage, schedule.micro_batch]
+    for i in np.flatnonzero(first != index):
+        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} runs a second time"))
+    for stage, micro_batch in np.argwhere(forward < 0):
+        raise IllegalSchedule(_missing(schedule, int(stage), "F", int(micro_batch)))
+    for stage, micro_batch in np.argwhere(backward < 0):
+        raise IllegalSchedule(_missing(schedule, int(stage), "B", int(micro_batch)))
+    split = schedule.op[backward] == Op.I
+    for stage, micro_batch in np.argwhere(split & (weight < 0)):
+        raise IllegalSchedule(_missing(schedule, int(stage), "W", int(micro_batch)))
+    for stage, micro_batch in np.argwhere(~split & (weight >= 0)):
+        i = int(weight[stage, micro_batch])
+        raise IllegalSchedule(_picture(schedule, i, f"{schedule.action(i)} has no I; its stage has a whole B"))
+    local = dependencies(schedule).local
+    for i in np.flatnonzero((local >= 0) & (rank != rank[local])):
+        needed = schedule.action(int(local[i]))
+        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} needs {needed}, of another rank"))
+    for i in np.flatnonzero(local >= index):
+        needed = schedule.action(int(local[i]))
+        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} comes before {needed}"))
+
+
+def _tables(schedule: Schedule) -> tuple[IntArray, IntArray, IntArray]:
+    """Where F, B or I, and W of each (stage, micro-batch) stand, -1 where absent; the first of several."""
+    shape = (schedule.stages, schedule.m)
+    found = []
+    for ops in ((Op.F,), (Op.B, Op.I), (Op.W,)):
+        table = np.full(shape, -1, np.int64)
+        where = np.flatnonzero(np.isin(schedule.op, ops))[::-1]
+        table[schedule.stage[where], schedule.micro_batch[where]] = where
+        found.append(table)
+    return found[0], found[1], found[2]
+
+
+def _missing(schedule: Schedule, stage: int, op: str, micro_batch: int) -> str:
+    what = f"{stage}{op}{micro_batch} is missing: every stage runs every micro-batch forward and backward"
+    return f"{what}.\n{_grid(schedule)}"
+
+
+def _picture(schedule: Schedule, bad: int, problem: str) -> str:
+    rank = int(schedule.rank_of()[bad])
+    return f"{problem} (rank {rank}, step {bad - int(schedule.rank_start[rank])}).\n{_grid(schedule, bad)}"
+
+
+def _grid(schedule: Schedule, bad: int | None = None, around: int = 8) -> str:
+    """The ranks' actions in columns; with ``bad``, those around it and an arrow under it."""
+    steps = np.diff(schedule.rank_start)
+    rank_of = schedule.rank_of()
+    at = 0 if bad is None else int(bad - schedule.rank_start[rank_of[bad]])
+    first, last = max(0, at - around), min(int(steps.max(initial=0)), at + around + 1)
+    width = max(len(str(schedule.action(i))) for i in range(len(schedule)))
+    lines = []
+    for rank in range(schedule.p):
+        start = int(schedule.rank_start[rank])
+        names = [str(schedule.action(start + k)) if k < steps[rank] else "" for k in range(first, last)]
+        head = f"rank {rank:<3}|" + (" … " if first else " ")
+        lines.append((head + " ".join(name.rjust(width) for name in names)).rstrip())
+        if bad is not None and rank == rank_of[bad]:
+            lines.append(" " * (len(head) + (at - first) * (width + 1)) + "^" * width)
+    return "\n".join(lines)
