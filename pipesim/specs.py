@@ -188,7 +188,7 @@ class ClusterSpec:
     name: str
     gpus: int
     gpus_per_node: int
-    peak_flops_per_s: Mapping[Precision, float]
+    peak_flops_per_s: Mapping[Precision, float] = field(hash=False)
     memory_bytes: float
     hbm_bytes_per_s: float
     intra_node: LinkSpec
@@ -287,6 +287,7 @@ class CostConstants:
     gemm_efficiency: float = 1.0
     gemm_half_dim: float = 0.0
     attention_efficiency: float = 1.0
+    flash_efficiency: float = 1.0
     hbm_efficiency: float = 1.0
     intra_node_efficiency: float = 1.0
     inter_node_efficiency: float = 1.0

@@ -1,0 +1,336 @@
+"""Typed schemas of ``conf/`` and how a composed config becomes a ``Point``: the one place where human units become SI.
+
+Besides ``experiments/``, the sweeper plugin and ``compose`` this is the only module that knows Hydra.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from pipesim import specs
+from pipesim.specs import Invalid, Point
+
+_BESIDE, _INSTALLED = Path(__file__).parents[1] / "conf", Path(__file__).parent / "conf"
+CONF_DIR = _BESIDE if (_BESIDE / "config.yaml").exists() else _INSTALLED
+"""The config groups: beside the package in a checkout, inside it where it is installed."""
+
+ASKED = ("model", "cluster", "parallel", "training", "schedule", "costs")
+"""The groups that decide a row; the others say where results go and what is shown."""
+
+
+@dataclass
+class MlaConf:
+    query_rank: int = MISSING
+    kv_rank: int = MISSING
+    nope_head_dim: int = MISSING
+    rope_head_dim: int = MISSING
+    value_head_dim: int = MISSING
+
+
+@dataclass
+class MoeConf:
+    experts: int = MISSING
+    top_k: int = MISSING
+    ffn: int = MISSING
+    shared_experts: int = 0
+    dense_layers: int = 0
+    router_bias: bool = False
+
+
+@dataclass
+class ModelConf:
+    """``kv_heads``, ``head_dim`` and ``ffn`` left null take ``heads``, ``hidden / heads`` and ``4 * hidden``."""
+
+    name: str = MISSING
+    layers: int = MISSING
+    hidden: int = MISSING
+    heads: int = MISSING
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    ffn: int | None = None
+    vocab: int = MISSING
+    context: int = MISSING
+    gated: bool = False
+    bias: bool = True
+    tied_embeddings: bool = True
+    embedding_norm: bool = False
+    final_norm: bool = True
+    positions: str = "learned"
+    norm: str = "layernorm"
+    mla: MlaConf | None = None
+    moe: MoeConf | None = None
+    source: str = MISSING
+
+
+@dataclass
+class ClusterConf:
+    """Peaks are dense, bandwidths one direction; the network's is for a whole node."""
+
+    name: str = MISSING
+    gpus: int = MISSING
+    gpus_per_node: int = MISSING
+    peak_tflops: dict[str, float] = MISSING
+    memory_gb: float = MISSING
+    hbm_gb_per_s: float = MISSING
+    intra_node_gb_per_s: float = MISSING
+    intra_node_latency_us: float = MISSING
+    inter_node_gb_per_s: float = MISSING
+    inter_node_latency_us: float = MISSING
+    source: str = MISSING
+
+
+@dataclass
+class ParallelConf:
+    """``d`` left null takes every GPU; ``partition`` is balanced, even or a list of units per stage."""
+
+    t: int = 1
+    p: int = 1
+    d: int | None = None
+    c: int = 1
+    e: int = 1
+    v: int = 1
+    zero: int = 0
+    sequence_parallel: bool = False
+    partition: Any = "balanced"
+
+
+@dataclass
+class TrainingConf:
+    micro_batch: int = MISSING
+    global_batch: int = MISSING
+    seq_length: int | None = None
+    precision: str = "bf16"
+    recompute: str = "none"
+    attention: str = "flash"
+    dropout: bool = False
+    gradient_bytes: int = 4
+    reduce_bytes: int = 4
+
+
+@dataclass
+class ScheduleConf:
+    name: str = MISSING
+
+
+@dataclass
+class CostsConf:
+    """Units as in ``specs.CostConstants``, but launch times in µs and the device context in GB."""
+
+    kind: str = MISSING
+    gemm_efficiency: float = 1.0
+    gemm_half_dim: float = 0.0
+    attention_efficiency: float = 1.0
+    flash_efficiency: float = 1.0
+    hbm_efficiency: float = 1.0
+    intra_node_efficiency: float = 1.0
+    inter_node_efficiency: float = 1.0
+    norm_bytes: float = 0.0
+    mlp_bytes: float = 0.0
+    score_bytes: float = 0.0
+    logits_bytes: float = 0.0
+    optimizer_bytes: float = 0.0
+    layer_launch_us: float = 0.0
+    logits_held_bytes: float = 0.0
+    dp_overlap: float = 0.0
+    device_context_gb: float = 0.0
+    source: str = ""
+
+
+@dataclass
+class TimelineCaseConf:
+    schedule: str = MISSING
+    p: int = MISSING
+    m: int = MISSING
+    forward: int = MISSING
+    backward: int = MISSING
+
+
+@dataclass
+class TimelinesConf:
+    cases: list[TimelineCaseConf] = MISSING
+
+
+@dataclass
+class BubbleConf:
+    schedule: str = MISSING
+    p: list[int] = MISSING
+    m: list[int] = MISSING
+    forward: int = MISSING
+    backward: int = MISSING
+    target: float = MISSING
+    look_at: int = MISSING
+
+
+@dataclass
+class ActivationMemoryConf:
+    schedules: list[str] = MISSING
+    p: int = MISSING
+    m: int = MISSING
+
+
+@dataclass
+class LayoutConf:
+    t: int = MISSING
+    p: int = MISSING
+    d: int = MISSING
+
+
+@dataclass
+class Bloom3dConf:
+    t: list[int] = MISSING
+    p: list[int] = MISSING
+    used: LayoutConf = field(default_factory=LayoutConf)
+    too_small: LayoutConf = field(default_factory=LayoutConf)
+    longer: LayoutConf = field(default_factory=LayoutConf)
+    wider: LayoutConf = field(default_factory=LayoutConf)
+
+
+@dataclass
+class DemoConf:
+    """The demos that were chosen: those that are not null, in this order."""
+
+    timelines: TimelinesConf | None = None
+    bubble: BubbleConf | None = None
+    activation_memory: ActivationMemoryConf | None = None
+    bloom_3d: Bloom3dConf | None = None
+
+
+@dataclass
+class GridConf:
+    """Config keys or groups with the values to combine, e.g. ``parallel.t: [1, 2, 4]`` or ``schedule: [gpipe, 1f1b]``."""
+
+    name: str = MISSING
+    axes: dict[str, list[Any]] = MISSING
+
+
+@dataclass
+class StudyConf:
+    """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken."""
+
+    dir: str | None = None
+    name: str | None = None
+
+
+@dataclass
+class Config:
+    lang: str = "en"
+    model: ModelConf = field(default_factory=ModelConf)
+    cluster: ClusterConf = field(default_factory=ClusterConf)
+    parallel: ParallelConf = field(default_factory=ParallelConf)
+    training: TrainingConf = field(default_factory=TrainingConf)
+    schedule: ScheduleConf = field(default_factory=ScheduleConf)
+    costs: CostsConf = field(default_factory=CostsConf)
+    demo: DemoConf | None = None
+    grid: GridConf | None = None
+    study: StudyConf = field(default_factory=StudyConf)
+
+
+def register_schema() -> None:
+    """Makes ``schema`` known to Hydra; ``conf/config.yaml`` builds on it, so every group is checked while composing."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name="schema", node=Config)
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """The resolved config without Hydra's own part. Raises ``Invalid`` naming every key that has no value."""
+    own = {key: config._get_node(key) for key in config if key != "hydra"}
+    missing = sorted(OmegaConf.missing_keys(OmegaConf.create(own)))
+    if missing:
+        raise Invalid([f"{key} is missing: it must be given." for key in missing])
+    return {str(key): _container(node) for key, node in own.items()}
+
+
+def _container(node: Any) -> Any:
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node._value()
+
+
+def point_id(config: Mapping[str, Any]) -> str:
+    """A hash of everything that decides the row, as 16 hexadecimal digits; the same in every process and version."""
+    asked = json.dumps({key: config[key] for key in ASKED}, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(asked.encode()).hexdigest()[:16]
+
+
+def build(config: Mapping[str, Any]) -> Point:
+    """The point that a plain config asks for, in SI units. Raises ``Invalid`` with every value that is out of range."""
+    problems: list[str] = []
+    parts: dict[str, Any] = {}
+    for name, make in (
+        ("model", build_model),
+        ("cluster", build_cluster),
+        ("layout", lambda c: _layout(c["parallel"])),
+        ("training", lambda c: specs.Training(**c["training"])),
+        ("costs", lambda c: _costs(c["costs"])),
+    ):
+        try:
+            parts[name] = make(config[name] if name in ("model", "cluster") else config)
+        except Invalid as error:
+            problems += error.problems
+    if problems:
+        raise Invalid(problems)
+    return Point(schedule=config["schedule"]["name"], **parts)
+
+
+def build_model(conf: Mapping[str, Any]) -> specs.ModelSpec:
+    values = dict(conf)
+    if not values["heads"] or values["heads"] < 1:
+        raise Invalid([f"model.heads={values['heads']} must be at least 1."])
+    if values["head_dim"] is None and values["hidden"] % values["heads"]:
+        raise Invalid(
+            [
+                f"model.heads={values['heads']} does not divide model.hidden={values['hidden']}, and model.head_dim is null. "
+                f"Nearest: model.heads={specs.nearest_divisors(max(1, values['hidden']), values['heads'])}."
+            ]
+        )
+    defaults = {
+        "kv_heads": values["heads"],
+        "head_dim": values["hidden"] // values["heads"],
+        "ffn": 4 * values["hidden"],
+    }
+    values |= {key: value for key, value in defaults.items() if values[key] is None}
+    values["mla"] = values["mla"] and specs.Mla(**values["mla"])
+    values["moe"] = values["moe"] and specs.Moe(**values["moe"])
+    return specs.ModelSpec(**values)
+
+
+def build_cluster(conf: Mapping[str, Any]) -> specs.ClusterSpec:
+    def link(where: str) -> specs.LinkSpec:
+        return specs.LinkSpec(
+            bandwidth_bytes_per_s=conf[f"{where}_gb_per_s"] * 1e9, latency_s=conf[f"{where}_latency_us"] * 1e-6
+        )
+
+    return specs.ClusterSpec(
+        name=conf["name"],
+        gpus=conf["gpus"],
+        gpus_per_node=conf["gpus_per_node"],
+        peak_flops_per_s={precision: tflops * 1e12 for precision, tflops in conf["peak_tflops"].items()},
+        memory_bytes=conf["memory_gb"] * 1e9,
+        hbm_bytes_per_s=conf["hbm_gb_per_s"] * 1e9,
+        intra_node=link("intra_node"),
+        inter_node=link("inter_node"),
+        source=conf["source"],
+    )
+
+
+def _layout(conf: Mapping[str, Any]) -> specs.ParallelLayout:
+    values = dict(conf)
+    partition = values["partition"]
+    if isinstance(partition, list):
+        values["partition"] = tuple(partition)
+    elif not isinstance(partition, str):
+        raise Invalid([f"parallel.partition={partition!r} must be balanced, even or a list of units per stage."])
+    return specs.ParallelLayout(**values)
+
+
+def _costs(conf: Mapping[str, Any]) -> specs.CostConstants:
+    values = {key: value for key, value in conf.items() if key != "source"}
+    values["layer_launch_s"] = values.pop("layer_launch_us") * 1e-6
+    values["device_context_bytes"] = values.pop("device_context_gb") * 1e9
+    return specs.CostConstants(**values)

@@ -1,0 +1,1 @@
+"""Many layouts at once: enumerate and evaluate them."""

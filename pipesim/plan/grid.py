@@ -1,0 +1,100 @@
+"""Evaluates asked configs as batches: every one becomes a row, whatever comes of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipesim import estimate, legality
+from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS, Batch
+from pipesim.results.schema import Row
+from pipesim.specs import Invalid, Point
+
+log = logging.getLogger(__name__)
+
+_BOUNDS = {
+    **dict.fromkeys((*estimate.COMPUTE_ITEMS, "optimizer"), "compute"),
+    "tp": "tp", "cp": "cp", "ep": "ep", "imbalance": "imbalance", "bubble": "bubble",
+    "pp_exposed": "pp", "dp_exposed": "dp",
+}  # fmt: skip
+
+
+def rows(asked: Iterable[tuple[Row, Callable[[], Point]]]) -> list[Row]:
+    """A row for each (what is known of it without evaluating, how to build it), in the same order."""
+    done: list[Row] = []
+    shapes: dict[tuple[object, ...], list[tuple[int, Point]]] = {}
+    for index, (known, build) in enumerate(asked):
+        done.append(dict(known))
+        try:
+            point = legality.resolve(build())
+        except Invalid as error:
+            done[index] |= {"status": "invalid", "reason": " ".join(error.problems)}
+        else:
+            shapes.setdefault(estimate.shape_key(point), []).append((index, point))
+    for members in shapes.values():
+        points = [point for _, point in members]
+        for (index, _), row in zip(members, _evaluated(points), strict=True):
+            done[index] |= row
+    return done
+
+
+def _evaluated(points: Sequence[Point]) -> list[Row]:
+    """A batch that fails is tried point by point, so that one bad point costs one row."""
+    try:
+        batch = estimate.evaluate(points)
+        return [_row(point, batch, i) for i, point in enumerate(points)]
+    except Exception as error:
+        if len(points) > 1:
+            return [row for point in points for row in _evaluated([point])]
+        log.exception("a point failed")
+        return [{"status": "failed", "reason": f"{type(error).__name__}: {error}"}]
+
+
+def _row(point: Point, batch: Batch, i: int) -> Row:
+    seconds = {item: float(batch.seconds[item][i]) for item in TIME_ITEMS}
+    held = {item: float(batch.bytes[item][i]) for item in MEMORY_ITEMS}
+    memory, limit = sum(held.values()), point.cluster.memory_bytes
+    row: Row = {name: _plain(values[i]) for name, values in batch.columns.items()}
+    units = point.layout.partition
+    return row | {
+        **{f"{item}_s": value for item, value in seconds.items()},
+        **{f"{item}_bytes": value for item, value in held.items()},
+        "status": "ok" if memory <= limit else "infeasible",
+        "reason": None if memory <= limit else _shortfall(row["heaviest_rank"], memory, limit),
+        "d": point.layout.d,
+        "gpus": point.layout.t * point.layout.p * point.layout.c * (point.layout.d or 1),
+        "seq_length": point.training.seq_length or point.model.context,
+        "stage_units": list(units),
+        "imbalance": max(units) * len(units) / sum(units),  # type: ignore[type-var, arg-type]
+        "efficiency_bound": sum(units) / (max(units) * len(units)),  # type: ignore[type-var, arg-type]
+        "model_state_bytes": held["weights"] + held["gradients"] + held["optimizer"],
+        "memory_bytes": memory,
+        "memory_limit_bytes": limit,
+        "fits": memory <= limit,
+        "step_time_s": sum(seconds.values()),
+        "verdict": "memory" if memory > limit else _bound(seconds),
+    }
+
+
+def _shortfall(rank: int, memory: float, limit: float) -> str:
+    return (
+        f"does not fit: rank {rank} needs {memory / 1e9:.1f} GB, "
+        f"{(memory - limit) / 1e9:.1f} GB more than cluster.memory_gb={limit / 1e9:g}."
+    )
+
+
+def _bound(seconds: Mapping[str, float]) -> str:
+    """The largest share of the step; the first named wins a tie."""
+    shares: dict[str, float] = {}
+    for item, value in seconds.items():
+        shares[_BOUNDS[item]] = shares.get(_BOUNDS[item], 0.0) + value
+    return max(shares, key=lambda name: shares[name])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
