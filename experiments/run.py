@@ -1,0 +1,27 @@
+"""The runner: one layout, a sweep (``-m``), a declared grid or a demo becomes a study. ``--help`` teaches the rest."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import hydra
+
+from pipesim import compose, config, errors, study
+
+config.register_schema()
+ask = hydra.main(config_path=str(config.CONF_DIR), config_name="config", version_base=compose.VERSION_BASE)(compose.record)
+
+
+def main() -> None:
+    """Hydra composes what is asked; the study answers it."""
+    with tempfile.TemporaryDirectory(prefix="pipesim-") as jobs:
+        os.environ[compose.JOBS_VARIABLE] = jobs
+        ask()
+        asked = compose.recorded(Path(jobs))
+        if asked is not None:
+            study.run(*asked)
+
+
+if __name__ == "__main__":
+    sys.exit(errors.guarded(main))

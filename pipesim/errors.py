@@ -1,0 +1,94 @@
+"""What a user reads when something is wrong: one short message, an exit code, no traceback for a mistake of theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+OK, FAILED, MISTAKE = 0, 1, 2
+
+
+class FailedPoints(Exception):
+    """A study was written, but some of its points failed; the message counts them."""
+
+
+def guarded(main: Callable[[], None]) -> int:
+    """Runs ``main`` and returns the exit code: 0 all went well, 1 something failed, 2 the user's mistake.
+
+    Hydra is told to raise instead of printing; with HYDRA_FULL_ERROR=1 in the environment everything is raised.
+    """
+    if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        main()
+        return OK
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        main()
+    except FailedPoints as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("stopped; nothing was written.", file=sys.stderr)
+        return 130
+    except Exception as error:
+        message = explain(error)
+        if message is None:
+            raise
+        print("\n".join(f"error: {line}" for line in message.splitlines() if line.strip()), file=sys.stderr)
+        return MISTAKE
+    return OK
+
+
+def explain(error: Exception) -> str | None:
+    """The message for a user's mistake; ``None`` if the error is a fault of ours."""
+    from hydra.errors import HydraException, MissingConfigException
+    from omegaconf.errors import OmegaConfBaseException
+
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    if isinstance(cause, OmegaConfBaseException) and (cause.full_key or cause.key):
+        return _config_key(cause)
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        return _group_choice(error)
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return _hydra(str(error))
+    return str(error) if isinstance(error, ValueError) and type(error).__module__.startswith("pipesim") else None
+
+
+def suggest(wanted: str, options: Iterable[str]) -> str:
+    """`` Nearest: …`` with the options most like what was typed, or nothing."""
+    near = difflib.get_close_matches(wanted, list(options), n=3, cutoff=0.5)
+    return f" Nearest: {' or '.join(near)}." if near else ""
+
+
+def _config_key(error: Any) -> str:
+    """A key that the schema lacks, or a value of the wrong type."""
+    from pipesim.config import Config
+
+    key = error.full_key or str(error.key)
+    schema = error.object_type if dataclasses.is_dataclass(error.object_type) else Config if "." not in key else None
+    fields = [field.name for field in dataclasses.fields(schema)] if schema else []
+    last = key.rsplit(".", 1)[-1]
+    if fields and last not in fields:
+        return f"{key} is no key of the config; there are: {', '.join(fields)}.{suggest(last, fields)}"
+    return f"{key}: {str(error.msg or error).splitlines()[0]}."
+
+
+def _group_choice(error: Any) -> str:
+    group, _, wanted = (error.missing_cfg_file or "").rpartition("/")
+    options = sorted(error.options or [])
+    if not options:
+        return _hydra(str(error))
+    return f"{group}={wanted} is no choice; there are: {', '.join(options)}.{suggest(wanted, options)}"
+
+
+def _hydra(message: str) -> str:
+    """Hydra's own words, without its hint about stack traces."""
+    from pipesim.config import Config
+
+    first = message.strip().splitlines()
+    groups = [field.name for field in dataclasses.fields(Config)] + ["experiment"]
+    named = message.split("'")[1] if "Could not override '" in message or "Could not find '" in message else ""
+    return " ".join(line.strip() for line in first if line.strip()) + (suggest(named, groups) if named else "")

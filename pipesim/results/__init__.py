@@ -1,0 +1,1 @@
+"""Rows of results: their one schema, their files, and the manifest that says where they come from."""

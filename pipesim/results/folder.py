@@ -1,0 +1,99 @@
+"""The folder of a study: built aside and moved into place whole, so that a half-written one never looks finished."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+
+
+class StudyFolderError(ValueError):
+    """The folder cannot be made or written; the message says why and what to choose instead."""
+
+
+class Staging:
+    """Where a study is being written; ``final`` is set once it stands in its place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.final: Path | None = None
+
+    def write(self, name: str, text: str) -> None:
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", newline="")
+
+
+def slug(name: str, longest: int = 60) -> str:
+    """A folder name from any text: letters of every script, digits, dots, dashes; never empty, never hidden.
+
+    >>> slug('BLOOM "176B"/试验')
+    'BLOOM-176B-试验'
+    """
+    return re.sub(r"[^\w.+-]+", "-", name).strip("-._")[:longest].strip("-._") or "study"
+
+
+@contextmanager
+def new_study(root: Path, name: str, chosen: str | None) -> Iterator[Staging]:
+    """A staging folder that becomes ``chosen``, or ``root/NAME`` with a number where that is taken, when all went well.
+
+    Raises ``StudyFolderError`` if the folder holds something already, or cannot be written. What was staged is removed
+    when anything fails.
+    """
+    target = None if chosen is None else Path(chosen).expanduser().absolute()
+    if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise StudyFolderError(f"study.dir={chosen} exists and is not an empty folder. Choose another; nothing was changed.")
+    parent = root if target is None else target.parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        staging = Staging(Path(tempfile.mkdtemp(prefix=".partial-", dir=parent)))
+    except OSError as error:
+        raise StudyFolderError(f"{parent} cannot be written: {error.strerror}. Choose another with study.dir=PATH.") from None
+    try:
+        staging.path.chmod(0o777 & ~_umask())
+        yield staging
+        _sync(staging.path)
+        staging.final = _claim(staging.path, target or parent / slug(name), numbered=target is None)
+    except OSError as error:
+        raise StudyFolderError(f"the study could not be written to {parent}: {error.strerror}. Nothing was kept.") from error
+    finally:
+        if staging.final is None:
+            shutil.rmtree(staging.path, ignore_errors=True)
+
+
+def _claim(staged: Path, wanted: Path, *, numbered: bool) -> Path:
+    """Moves the folder to ``wanted``, ``wanted-2``, …: a rename fails where another study already stands."""
+    number = 1
+    while True:
+        target = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            staged.rename(target)
+        except OSError:
+            if not target.exists() or not numbered:
+                raise
+            number += 1
+        else:
+            return target
+
+
+def _sync(folder: Path) -> None:
+    """Everything on the disk before the move makes it visible; a full disk shows here at the latest."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,59 @@
+"""The manifest of a study: what was asked, with which versions, and the hashes of what came out."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipesim.results.folder import MANIFEST
+
+_LIBRARIES = ("pipesim", "hydra-core", "numpy", "numba", "pandas", "pyarrow", "plotly", "matplotlib")
+
+
+def about(kind: str, overrides: Sequence[str], config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study is, before it is written: ``kind`` is layout, sweep or demo, ``config`` the first point's."""
+    return {
+        "kind": kind,
+        "overrides": list(overrides),
+        "config": dict(config),
+        "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES if _installed(name)},
+    }
+
+
+def complete(about: Mapping[str, Any], folder: Path) -> str:
+    """The manifest as JSON text, with the hashes of all files; ``written`` and ``machine`` alone say when and where."""
+    files = {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    when_and_where = {
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"python": platform.python_version(), "platform": platform.platform()},
+    }
+    return json.dumps({**about, "files": files, **when_and_where}, indent=2, ensure_ascii=False) + "\n"
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """``ValueError`` unless the folder holds a whole study."""
+    try:
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ValueError(f"{folder} holds no study: its {MANIFEST} is missing or damaged.") from None
+    if not isinstance(content, dict) or "kind" not in content:
+        raise ValueError(f"{folder / MANIFEST} is no manifest of a study.")
+    return content
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

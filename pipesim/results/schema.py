@@ -1,0 +1,108 @@
+"""The one row schema. Every asked point is a row; every column has a type, a unit in its name and a meaning here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+
+Row = dict[str, Any]
+Status = Literal["ok", "infeasible", "invalid", "failed"]
+
+_TEXT, _INT, _REAL, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+_INTS, _REALS = pa.list_(pa.int64()), pa.list_(pa.float64())
+
+COLUMNS: dict[str, tuple[pa.DataType, str]] = {
+    "point_id": (_TEXT, "hash of the resolved config"),
+    "status": (_TEXT, "ok, infeasible (does not fit), invalid (breaks rules) or failed"),
+    "reason": (_TEXT, "why it is not ok: the shortfall, or every broken rule"),
+    "case": (_TEXT, "the demo that asked, if one did"),
+    "model": (_TEXT, "model.name"),
+    "cluster": (_TEXT, "cluster.name"),
+    "costs": (_TEXT, "costs.kind"),
+    "gpus": (_INT, "GPUs used, t p d c"),
+    "t": (_INT, "tensor-parallel degree"),
+    "p": (_INT, "pipeline-parallel degree"),
+    "d": (_INT, "data-parallel degree"),
+    "c": (_INT, "context-parallel degree"),
+    "e": (_INT, "expert-parallel degree"),
+    "v": (_INT, "virtual stages per rank"),
+    "schedule": (_TEXT, "schedule.name"),
+    "zero": (_INT, "ZeRO stage"),
+    "recompute": (_TEXT, "none, selective or full"),
+    "sequence_parallel": (_FLAG, ""),
+    "precision": (_TEXT, "of matrix products"),
+    "attention": (_TEXT, "unfused or flash"),
+    "micro_batch": (_INT, "sequences"),
+    "global_batch": (_INT, "sequences"),
+    "seq_length": (_INT, "tokens"),
+    "num_microbatches": (_INT, "m, per replica and step"),
+    "params_per_gpu": (_REAL, "parameters on the heaviest rank"),
+    "model_state_bytes": (_REAL, "weights, gradients and optimizer state of the heaviest rank"),
+    "weights_bytes": (_REAL, "heaviest rank"),
+    "gradients_bytes": (_REAL, "heaviest rank"),
+    "optimizer_bytes": (_REAL, "heaviest rank"),
+    "activation_bytes": (_REAL, "heaviest rank: in flight, and the block being recomputed"),
+    "logits_bytes": (_REAL, "heaviest rank"),
+    "context_bytes": (_REAL, "CUDA context"),
+    "memory_bytes": (_REAL, "heaviest rank, everything"),
+    "memory_limit_bytes": (_REAL, "of one GPU"),
+    "fits": (_FLAG, "memory_bytes <= memory_limit_bytes"),
+    "heaviest_rank": (_INT, "the pipeline rank that holds most"),
+    "rank_memory_bytes": (_REALS, "every rank's memory"),
+    "peak_inflight": (_INTS, "most activations held at once, per rank"),
+    "stage_units": (_INTS, "units on each stage: embedding, layers, head"),
+    "imbalance": (_REAL, "most units on a stage over the mean"),
+    "efficiency_bound": (_REAL, "the most that this partition lets the pipeline reach, 1 / imbalance"),
+    "bubble_fraction": (_REAL, "idle / (p makespan)"),
+    "bubble_overhead": (_REAL, "idle / useful"),
+    "makespan_s": (_REAL, "of the simulated pipeline"),
+    "hop_s": (_REAL, "seconds of one send between ranks"),
+    "stage_forward_s": (_REALS, "per stage and micro-batch"),
+    "stage_input_grad_s": (_REALS, "per stage and micro-batch"),
+    "stage_weight_grad_s": (_REALS, "per stage and micro-batch"),
+    "dp_bytes_per_gpu": (_REAL, "sent per step by the heaviest rank for gradients and weights"),
+    "tp_bytes_per_gpu": (_REAL, "sent per step in tensor-parallel collectives"),
+    "pp_bytes_per_gpu": (_REAL, "sent per step to neighbour stages"),
+    "matmul_s": (_REAL, "matrix products, mean over ranks"),
+    "attention_s": (_REAL, "mean over ranks"),
+    "elementwise_s": (_REAL, "mean over ranks"),
+    "launch_s": (_REAL, "waiting for the host, mean over ranks"),
+    "recompute_s": (_REAL, "forward again, mean over ranks"),
+    "tp_s": (_REAL, "mean over ranks"),
+    "cp_s": (_REAL, "mean over ranks"),
+    "ep_s": (_REAL, "mean over ranks"),
+    "imbalance_s": (_REAL, "slowest rank's work over the mean"),
+    "bubble_s": (_REAL, "slowest rank's idle time with free sends"),
+    "pp_exposed_s": (_REAL, "what sends add to the makespan"),
+    "dp_exposed_s": (_REAL, "gradient reduction not hidden behind computing"),
+    "optimizer_s": (_REAL, "weight update"),
+    "step_time_s": (_REAL, "sum of the items"),
+    "step_time_lo_s": (_REAL, "lower end of the 90 % interval; empty while no validation supports one"),
+    "step_time_hi_s": (_REAL, "upper end of the 90 % interval; empty while no validation supports one"),
+    "tokens_per_s": (_REAL, ""),
+    "tokens_per_s_per_gpu": (_REAL, ""),
+    "model_tflops_per_gpu": (_REAL, "model FLOPs, no recomputation"),
+    "mfu": (_REAL, "model FLOPs over peak dense"),
+    "hfu": (_REAL, "hardware FLOPs, recomputation included, over peak dense"),
+    "verdict": (_TEXT, "what bounds the step: compute, bubble, imbalance, tp, pp, dp, cp, ep or memory"),
+}
+
+SCHEMA = pa.schema([pa.field(name, kind, nullable=True) for name, (kind, _) in COLUMNS.items()])
+
+_ORDER = ("case", "model", "cluster", "costs", "schedule", "t", "p", "d", "c", "e", "v", "micro_batch", "global_batch")
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows sorted, in the declared schema; a column that a row lacks is empty, one that the schema lacks an error."""
+    ordered = sorted(rows, key=_sort_key)
+    unknown = {name for row in ordered for name in row} - set(COLUMNS)
+    assert not unknown, f"columns without a schema: {sorted(unknown)}"
+    columns = {name: [row.get(name) for row in ordered] for name in COLUMNS}
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    values = [row.get(name) for name in _ORDER]
+    return (*((value is not None, value if value is not None else 0) for value in values), row.get("point_id") or "")

@@ -1,0 +1,148 @@
+"""One way through for single layouts, sweeps, grids and demos: configs -> rows -> study folder -> reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipesim import config as configs_
+from pipesim import demos, estimate, legality
+from pipesim.errors import FailedPoints
+from pipesim.plan import grid
+from pipesim.report import figures, html, markdown, terminal, trace
+from pipesim.report.document import Document
+from pipesim.report.layout_page import layout_page
+from pipesim.report.sweep_page import sweep_page
+from pipesim.results import folder as folders
+from pipesim.results import manifest, schema, store
+from pipesim.results.folder import MANIFEST, Staging
+from pipesim.results.schema import Row
+from pipesim.simulate.timeline import Timeline
+from pipesim.specs import Invalid
+
+LANGUAGES = ("en", "zh")
+
+
+def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool) -> Path:
+    """Answers what was asked, prints it, writes the study and returns its folder.
+
+    Raises ``Invalid`` for a single layout that breaks rules and for settings that cannot work, ``FailedPoints`` after
+    the study is written if any of its points failed.
+    """
+    first = _common(configs)
+    kind = "demo" if first["demo"] is not None else "sweep" if swept else "layout"
+    about = manifest.about(kind, overrides, first)
+    if kind == "demo":
+        document, rows = demos.run(first)
+    else:
+        if kind == "layout":
+            legality.resolve(configs_.build(first))
+        rows = evaluate(configs)
+        document = page(kind, rows, about)
+    with folders.new_study(_root(), first["study"]["name"] or _name(kind, configs), first["study"]["dir"]) as staging:
+        _write(staging, rows, document, about)
+    assert staging.final is not None
+    terminal.print_document(document)
+    print(f"\nstudy: {staging.final}", flush=True)
+    failed = Counter(row["status"] for row in rows)["failed"]
+    if failed:
+        raise FailedPoints(f"{failed} of {len(rows)} points failed; their reasons stand in {staging.final / store.CSV}.")
+    return staging.final
+
+
+def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """A row for every config, in the order of the table."""
+    asked = [(_known(each), lambda each=each: configs_.build(each)) for each in configs]
+    return schema.table(grid.rows(asked)).to_pylist()
+
+
+def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:
+    """What a study says; the same from a fresh evaluation and from its table."""
+    if kind == "layout" and rows[0]["status"] != "failed":
+        return layout_page(rows[0], _timeline(rows[0]), about)
+    return sweep_page(rows, about)
+
+
+def render_again(folder: Path) -> None:
+    """Writes reports and figures of a study anew from its table. Raises ``ValueError`` if the folder holds no study."""
+    about = manifest.read(folder)
+    rows = store.read(folder)
+    document = demos.run(about["config"])[0] if about["kind"] == "demo" else page(about["kind"], rows, about)
+    for name, text in rendered(document, rows, about["kind"]).items():
+        target = folder / name
+        target.parent.mkdir(exist_ok=True)
+        fresh = target.with_name(f".{target.name}.fresh")
+        fresh.write_text(text, encoding="utf-8", newline="")
+        fresh.replace(target)
+        print(target)
+
+
+def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, str]:
+    """Every file of a study that follows from its table: name -> text."""
+    files = {"report.md": markdown.to_markdown(document), "report.html": html.to_html(document)}
+    files |= {document.figure_folder + name: svg for name, svg in figures.figures(document).items()}
+    if kind == "layout" and rows[0]["status"] != "failed":
+        files["trace.json"] = trace.chrome_trace(_timeline(rows[0]))
+    return files
+
+
+def _write(staging: Staging, rows: Sequence[Row], document: Document, about: Mapping[str, Any]) -> None:
+    store.write(schema.table(rows), staging.path)
+    for name, text in rendered(document, rows, about["kind"]).items():
+        staging.write(name, text)
+    staging.write(MANIFEST, manifest.complete(about, staging.path))
+
+
+def _common(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The first config, after checking what must be the same for a whole study."""
+    if not configs:
+        raise Invalid(["nothing was asked: an axis has no values."])
+    first = configs[0]
+    problems = [
+        f"{key} cannot be swept: a sweep is one study." for key in ("lang", "study", "demo") if any(c[key] != first[key] for c in configs)
+    ]
+    if first["lang"] not in LANGUAGES:
+        problems.append(f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.")
+    if problems:
+        raise Invalid(problems)
+    return first
+
+
+def _known(config: Mapping[str, Any]) -> Row:
+    """What a row says even if its point cannot be built: who it is and what was asked."""
+    parallel, training = config["parallel"], config["training"]
+    known = {
+        "point_id": configs_.point_id(config),
+        "model": config["model"]["name"],
+        "cluster": config["cluster"]["name"],
+        "costs": config["costs"]["kind"],
+        "schedule": config["schedule"]["name"],
+        **{key: parallel[key] for key in ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")},
+        **{key: training[key] for key in ("recompute", "precision", "attention", "micro_batch", "global_batch", "seq_length")},
+    }
+    return {key: None if isinstance(value, int) and abs(value) > 2**62 else value for key, value in known.items()}
+
+
+def _timeline(row: Row) -> Timeline:
+    stage_s = (row["stage_forward_s"], row["stage_input_grad_s"], row["stage_weight_grad_s"])
+    return estimate.timeline(row["schedule"], row["p"], row["num_microbatches"], row["v"], stage_s, row["hop_s"])
+
+
+def _name(kind: str, configs: Sequence[Mapping[str, Any]]) -> str:
+    first = configs[0]
+    if kind == "demo":
+        return "demo-" + "-".join(name for name, conf in first["demo"].items() if conf is not None)
+    if first["grid"] is not None:
+        return str(first["grid"]["name"])
+    model = "-".join(dict.fromkeys(str(config["model"]["name"]) for config in configs))
+    if kind == "sweep":
+        return f"{model}-sweep"
+    return f"{model}-t{first['parallel']['t']}-p{first['parallel']['p']}"
+
+
+def _root() -> Path:
+    """``outputs/`` of the checkout, or of the current folder where pipesim is installed without one."""
+    checkout = configs_.CONF_DIR.parent
+    return (checkout if (checkout / "pyproject.toml").exists() else Path.cwd()) / "outputs"
