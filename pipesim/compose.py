@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from pipesim import config
+from pipesim import config, errors
 from pipesim.specs import Invalid
 
 VERSION_BASE = "1.3"
@@ -60,6 +62,7 @@ def expand(
     }
     for choices in itertools.product(*([f"{key}={text}" for text in texts] for key, texts in composed.items())):
         composition = compose([*fixed, *choices])
+        config.refuse_unknown(composition)
         for settings in itertools.product(*values.values()):
             for key, value in zip(values, settings, strict=True):
                 OmegaConf.update(composition, key, value)
@@ -73,37 +76,61 @@ def record(composition: DictConfig) -> None:
 
     job = HydraConfig.get()
     overrides, swept = list(job.overrides.task), job.mode == RunMode.MULTIRUN
-    configs = [config.plain(composition)]
-    if configs[0]["grid"] is not None:
-        if swept:
-            raise Invalid(["grid: it brings axes of its own and cannot be swept; run it without -m."])
-        configs, swept = list(_grid(configs[0]["grid"]["axes"], overrides)), True
-    asked = Asked(configs, overrides, swept)._asdict()
-    number = job.job.num if job.mode == RunMode.MULTIRUN else 0
-    (Path(os.environ[JOBS_VARIABLE]) / f"{number:09d}.json").write_text(json.dumps(asked), encoding="utf-8")
+    number = job.job.num if swept else 0
+    try:
+        config.refuse_unknown(composition)
+        configs = [config.plain(composition)]
+        if configs[0]["grid"] is not None:
+            refuse_swept_grid(configs if swept else [])
+            configs, swept = list(_grid(configs[0]["grid"]["axes"], overrides)), True
+        content: dict[str, Any] = Asked(configs, overrides, swept)._asdict()
+    except (Invalid, OmegaConfBaseException, HydraException) as error:
+        content = {"problems": [errors.explain(error)]}
+    (Path(os.environ[JOBS_VARIABLE]) / f"{number:09d}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def refuse_swept_grid(configs: Sequence[Mapping[str, Any]]) -> None:
+    if any(each["grid"] is not None for each in configs):
+        raise Invalid(["grid: it brings axes of its own and cannot be swept; run it without -m."])
 
 
 def recorded(folder: Path) -> Asked | None:
-    """What all jobs were asked, as one; ``None`` if there were none (our own sweeper needs no jobs)."""
-    jobs = [Asked(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))]
-    if not jobs:
+    """What all jobs were asked, as one; ``None`` if there were none (our own sweeper needs no jobs).
+
+    Raises ``Invalid`` with what was wrong with any of them.
+    """
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    if not contents:
         return None
+    if problems := [problem for content in contents for problem in content.get("problems", [])]:
+        raise Invalid(list(dict.fromkeys(problems)))
+    jobs = [Asked(**content) for content in contents]
     configs = [asked for job in jobs for asked in job.configs]
-    return Asked(configs, jobs[0].overrides, jobs[0].swept)
+    return Asked(configs, _together([job.overrides for job in jobs]), jobs[0].swept)
+
+
+def _together(jobs: Sequence[Sequence[str]]) -> list[str]:
+    """The overrides of a sweep from those of its jobs: every value of a key once, in order of appearance."""
+    values: dict[str, dict[str, None]] = {}
+    for key, _, value in (override.partition("=") for job in jobs for override in job):
+        values.setdefault(key, {})[value] = None
+    return [f"{key}={','.join(each)}" for key, each in values.items()]
 
 
 def _grid(axes: Mapping[str, Sequence[Any]], overrides: list[str]) -> Iterator[dict[str, Any]]:
     from hydra import compose
     from hydra.core.global_hydra import GlobalHydra
 
-    typed = {key: [_typed(value) for value in values] for key, values in axes.items()}
+    texts = {key: [typed(value) for value in values] for key, values in axes.items()}
     loader = GlobalHydra.instance().config_loader()
-    return expand(lambda more: compose("config", more), loader, overrides, typed)
+    return expand(lambda more: compose("config", more), loader, overrides, texts)
 
 
-def _typed(value: Any) -> str:
+def typed(value: Any) -> str:
     """A value as one types it in an override."""
-    return json.dumps(value) if isinstance(value, list) or value is None or isinstance(value, bool) else str(value)
+    if isinstance(value, list | tuple):
+        return f"[{','.join(typed(each) for each in value)}]"
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def _is_composed(key: str, loader: ConfigLoader) -> bool:

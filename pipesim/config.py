@@ -159,13 +159,15 @@ class TimelinesConf:
 
 @dataclass
 class BubbleConf:
-    schedule: str = MISSING
+    """``look_at`` is the p for which the text asks which m bring the bubble fraction under ``target``."""
+
+    schedules: list[str] = MISSING
     p: list[int] = MISSING
     m: list[int] = MISSING
     forward: int = MISSING
     backward: int = MISSING
-    target: float = MISSING
     look_at: int = MISSING
+    target: float = MISSING
 
 
 @dataclass
@@ -173,6 +175,8 @@ class ActivationMemoryConf:
     schedules: list[str] = MISSING
     p: int = MISSING
     m: int = MISSING
+    forward: int = MISSING
+    backward: int = MISSING
 
 
 @dataclass
@@ -184,6 +188,8 @@ class LayoutConf:
 
 @dataclass
 class Bloom3dConf:
+    """Every t x p is asked; the named layouts are those the text looks at."""
+
     t: list[int] = MISSING
     p: list[int] = MISSING
     used: LayoutConf = field(default_factory=LayoutConf)
@@ -237,6 +243,12 @@ def register_schema() -> None:
     from hydra.core.config_store import ConfigStore
 
     ConfigStore.instance().store(name="schema", node=Config)
+
+
+def refuse_unknown(config: DictConfig) -> None:
+    """Raises OmegaConf's key error for keys that the schema lacks, which ``+key=value`` can add."""
+    own = {key: value for key, value in OmegaConf.to_container(config).items() if key != "hydra"}  # type: ignore[union-attr]
+    OmegaConf.merge(OmegaConf.structured(Config), own)
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

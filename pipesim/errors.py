@@ -30,6 +30,8 @@ def guarded(main: Callable[[], None]) -> int:
     except FailedPoints as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
+    except BrokenPipeError:  # the reader of our output went away; the study was written before it was printed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print("stopped; nothing was written.", file=sys.stderr)
         return 130
@@ -47,6 +49,8 @@ def explain(error: Exception) -> str | None:
     from hydra.errors import HydraException, MissingConfigException
     from omegaconf.errors import OmegaConfBaseException
 
+    if isinstance(error, AssertionError) and "Unexpected type for root" in str(error):  # OmegaConf.update below a null
+        return "an override sets a key inside one that is null here, as model.moe is for a model without experts."
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(cause, OmegaConfBaseException) and (cause.full_key or cause.key):
         return _config_key(cause)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs_
-from pipesim import demos, estimate, legality
+from pipesim import demos, legality
 from pipesim.errors import FailedPoints
+from pipesim.estimate import timeline
 from pipesim.plan import grid
 from pipesim.report import figures, html, markdown, terminal, trace
 from pipesim.report.document import Document
@@ -127,7 +128,7 @@ def _known(config: Mapping[str, Any]) -> Row:
 
 def _timeline(row: Row) -> Timeline:
     stage_s = (row["stage_forward_s"], row["stage_input_grad_s"], row["stage_weight_grad_s"])
-    return estimate.timeline(row["schedule"], row["p"], row["num_microbatches"], row["v"], stage_s, row["hop_s"])
+    return timeline(row["schedule"], row["p"], row["num_microbatches"], row["v"], stage_s, row["hop_s"])
 
 
 def _name(kind: str, configs: Sequence[Mapping[str, Any]]) -> str:

@@ -24,6 +24,7 @@ def sweep(loader: ConfigLoader, master: DictConfig, params: dict[str, Any], argu
     typed = [f"{key}={value}" for key, value in params.items()] + arguments
     fixed, axes = _split(OverridesParser.create(config_loader=loader), typed)
     configs = list(compose.expand(load, loader, fixed, axes))
+    compose.refuse_swept_grid(configs)
     study.run(configs, overrides=typed, swept=True)
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pipesim import estimate, legality
-from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS, Batch
+from pipesim import legality
+from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, Batch, evaluate, shape_key
 from pipesim.results.schema import Row
 from pipesim.specs import Invalid, Point
 
 log = logging.getLogger(__name__)
 
 _BOUNDS = {
-    **dict.fromkeys((*estimate.COMPUTE_ITEMS, "optimizer"), "compute"),
+    **dict.fromkeys((*COMPUTE_ITEMS, "optimizer"), "compute"),
     "tp": "tp", "cp": "cp", "ep": "ep", "imbalance": "imbalance", "bubble": "bubble",
     "pp_exposed": "pp", "dp_exposed": "dp",
 }  # fmt: skip
@@ -33,7 +33,7 @@ def rows(asked: Iterable[tuple[Row, Callable[[], Point]]]) -> list[Row]:
         except Invalid as error:
             done[index] |= {"status": "invalid", "reason": " ".join(error.problems)}
         else:
-            shapes.setdefault(estimate.shape_key(point), []).append((index, point))
+            shapes.setdefault(shape_key(point), []).append((index, point))
     for members in shapes.values():
         points = [point for _, point in members]
         for (index, _), row in zip(members, _evaluated(points), strict=True):
@@ -44,7 +44,7 @@ def rows(asked: Iterable[tuple[Row, Callable[[], Point]]]) -> list[Row]:
 def _evaluated(points: Sequence[Point]) -> list[Row]:
     """A batch that fails is tried point by point, so that one bad point costs one row."""
     try:
-        batch = estimate.evaluate(points)
+        batch = evaluate(points)
         return [_row(point, batch, i) for i, point in enumerate(points)]
     except Exception as error:
         if len(points) > 1:
@@ -82,7 +82,7 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
 def _shortfall(rank: int, memory: float, limit: float) -> str:
     return (
         f"does not fit: rank {rank} needs {memory / 1e9:.1f} GB, "
-        f"{(memory - limit) / 1e9:.1f} GB more than cluster.memory_gb={limit / 1e9:g}."
+        f"{(memory - limit) / 1e9:.3g} GB more than cluster.memory_gb={limit / 1e9:g}."
     )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = dict[str, Any]
 Status = Literal["ok", "infeasible", "invalid", "failed"]
@@ -101,6 +104,16 @@ def table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     assert not unknown, f"columns without a schema: {sorted(unknown)}"
     columns = {name: [row.get(name) for row in ordered] for name in COLUMNS}
     return pa.table(columns, schema=SCHEMA)
+
+
+def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """The table as a pandas frame with nullable types, so that a missing whole number leaves the others whole."""
+    import pandas as pd
+
+    nullable = {
+        pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype(),
+    }  # fmt: skip
+    return table(rows).to_pandas(types_mapper=nullable.get)
 
 
 def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -1,0 +1,102 @@
+"""The Python interface: what the commands do, as functions that return values. ``import pipesim`` is all it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipesim import legality
+from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
+from pipesim.schedules import make_schedule, read_schedule, schedule_names
+from pipesim.simulate import simulate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Estimate", "estimate", "make_schedule", "read_schedule", "schedule_names", "simulate", "sweep"]
+
+Choice = str | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One layout's row, its columns as attributes: ``estimate.step_time_s``, ``estimate.fits``, … (``results.schema``)."""
+
+    row: Mapping[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.row[name]
+        except KeyError:
+            raise AttributeError(f"an estimate has no {name!r}; it has: {', '.join(self.row)}") from None
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The items of the step time; they sum to ``step_time_s``."""
+        return {item: self.row[f"{item}_s"] for item in TIME_ITEMS}
+
+    @property
+    def bytes(self) -> dict[str, float]:
+        """The items of the heaviest rank's memory; they sum to ``memory_bytes``."""
+        return {item: self.row[f"{item}_bytes"] for item in MEMORY_ITEMS}
+
+
+def estimate(
+    model: str = "bloom_176b",
+    cluster: str = "jean_zay_a100",
+    parallel: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+    schedule: str = "1f1b",
+    costs: str = "full",
+) -> Estimate:
+    """The estimate of one layout: names of config choices, and keys of ``parallel`` and ``training`` to change.
+
+    Raises ``ValueError`` with every broken rule; a layout that does not fit has ``fits=False`` and its ``reason``.
+    """
+    from pipesim import config, study
+
+    (asked,) = _asked({}, model=model, cluster=cluster, schedule=schedule, costs=costs, parallel=parallel, training=training)
+    legality.resolve(config.build(asked))
+    (row,) = study.evaluate([asked])
+    if row["status"] == "failed":
+        raise RuntimeError(row["reason"])
+    return Estimate(row)
+
+
+def sweep(
+    model: Choice = "bloom_176b",
+    cluster: Choice = "jean_zay_a100",
+    parallel: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+    schedule: Choice = "1f1b",
+    costs: Choice = "full",
+) -> pd.DataFrame:
+    """A row for every combination: any choice and any value may be a list. Rows and columns as ``run.py -m`` writes them."""
+    from pipesim import study
+    from pipesim.results.schema import frame
+
+    axes: dict[str, list[Any]] = {}
+    asked = _asked(axes, model=model, cluster=cluster, schedule=schedule, costs=costs, parallel=parallel, training=training)
+    return frame(study.evaluate(asked))
+
+
+def _asked(axes: dict[str, list[Any]], **choices: Any) -> list[dict[str, Any]]:
+    """Plain configs of all combinations; lists become axes, except the one list that is a value: a partition."""
+    from pipesim import compose
+
+    fixed: list[str] = []
+    for group, choice in choices.items():
+        settings = {f"{group}.{key}": value for key, value in (choice or {}).items()} if _has_keys(group) else {group: choice}
+        for key, value in settings.items():
+            several = isinstance(value, list | tuple) and (key != "parallel.partition" or any(isinstance(v, list) for v in value))
+            if several:
+                axes[key] = [compose.typed(each) for each in value]
+            else:
+                fixed.append(f"{key}={compose.typed(value)}")
+    with compose.composer() as (make, loader):
+        return list(compose.expand(make, loader, fixed, axes))
+
+
+def _has_keys(group: str) -> bool:
+    return group in ("parallel", "training")

@@ -1,0 +1,30 @@
+"""The picture files of a report, as SVG text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipesim.report import charts, timeline_svg
+from pipesim.report.document import Chart, Document, TimelineView
+
+
+def figures(document: Document) -> dict[str, str]:
+    """File name to SVG text for every chart and timeline; slugs must differ, because they become the names."""
+    drawn: dict[str, str] = {}
+    for view in pictures(document):
+        name = f"{view.slug}.svg"
+        assert name not in drawn, f"two figures are called {name}"
+        drawn[name] = draw(view, document.language)
+    return drawn
+
+
+def pictures(document: Document) -> Iterator[Chart | TimelineView]:
+    for section in document.sections:
+        yield from (block for block in section.blocks if isinstance(block, Chart | TimelineView))
+
+
+def draw(view: Chart | TimelineView, language: str) -> str:
+    if isinstance(view, Chart):
+        return charts.draw(view)
+    unit: timeline_svg.Unit = "seconds" if view.unit_s is None else "units"
+    return timeline_svg.draw(view.timeline, view.title, unit=unit, language=language)

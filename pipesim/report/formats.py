@@ -1,0 +1,107 @@
+"""How values read: human units for every ``Kind`` of a report's columns, and padding that knows wide characters."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from typing import Literal
+
+from rich.cells import cell_len
+
+from pipesim.report.document import Cell, Kind
+
+NOTHING = "–"
+
+_UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
+    "bytes": ((1e15, " PB", 1), (1e12, " TB", 1), (1e9, " GB", 1), (1e6, " MB", 1), (1e3, " kB", 1), (1, " B", 0)),
+    "seconds": ((1, " s", 2), (1e-3, " ms", 1), (1e-6, " µs", 1), (1e-9, " ns", 1)),
+    "parameters": ((1e12, "T", 2), (1e9, "B", 2), (1e6, "M", 1), (1e3, "K", 1), (1, "", 0)),
+    "percent": ((0.01, " %", 1),),
+    "tflops": ((1e12, " TFLOP/s", 1),),
+}
+"""Size of a unit in SI, its sign and its decimals, the largest first."""
+
+_LONGEST_TUPLE = 8
+
+
+def show(value: Cell, kind: Kind) -> str:
+    """The value as a person reads it, the same in every language; what is missing or not a number is a dash.
+
+    >>> show(20.2e9, "bytes"), show(0.0794, "percent"), show(3_670_000_000, "parameters")
+    ('20.2 GB', '7.9 %', '3.67B')
+    """
+    if value is None:
+        return NOTHING
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, tuple):
+        return _tuple(value)
+    if kind == "flag" or isinstance(value, bool):
+        return "yes" if value else "no"
+    if not math.isfinite(value):
+        return NOTHING if math.isnan(value) else "∞" if value > 0 else "-∞"
+    if kind in _UNITS:
+        return _with_unit(value, kind)
+    return f"{value:,}" if isinstance(value, int) else _number(value)
+
+
+def human_scale(kind: Kind, largest: float) -> tuple[float, str]:
+    """The unit for an axis that reaches ``largest``: what to divide by, and the unit's sign ("" for bare numbers)."""
+    if kind not in _UNITS:
+        return 1.0, ""
+    size, sign, _ = _unit(largest, kind)
+    return float(size), sign.strip()
+
+
+def pad(text: str, width: int, align: Literal["left", "right", "center"] = "left") -> str:
+    """Fills up to ``width`` terminal cells; East Asian wide characters take two. Longer text is left as it is."""
+    spare = max(0, width - cell_len(text))
+    before = {"left": 0, "right": spare, "center": spare // 2}[align]
+    return " " * before + text + " " * (spare - before)
+
+
+def clean(text: str) -> str:
+    """Without control characters, which XML forbids and terminals obey; line feeds stay."""
+    return "".join(_visible(character) for character in text)
+
+
+def _visible(character: str) -> str:
+    if character == "\t":
+        return " "
+    forbidden = unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff"
+    return "\N{REPLACEMENT CHARACTER}" if forbidden and character != "\n" else character
+
+
+def _unit(value: float, kind: Kind) -> tuple[float, str, int]:
+    """The largest unit of which the value has at least one, counting what would be rounded up to 1000 of the next."""
+    units = _UNITS[kind]
+    if value == 0:
+        return next((unit for unit in units if unit[0] == 1), units[-1])
+    return next((unit for unit in units if abs(value) >= 0.99995 * unit[0]), units[-1])
+
+
+def _with_unit(value: float, kind: Kind) -> str:
+    size, sign, decimals = _unit(value, kind)
+    if value == 0 and size == 1:
+        return f"0{sign}"
+    return f"{round(value / size, decimals) + 0.0:,.{decimals}f}{sign}"  # + 0.0 turns -0.0 into 0.0
+
+
+def _number(value: float) -> str:
+    """Four significant digits, all of them before the point; tiny and huge values with an exponent."""
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if not -4 <= exponent < 12:
+        mantissa, power = f"{value:.2e}".split("e")
+        return f"{mantissa}e{int(power)}"
+    text = f"{value:,.{max(0, 3 - exponent)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _tuple(values: tuple[int, ...]) -> str:
+    if not values:
+        return NOTHING
+    if len(values) > _LONGEST_TUPLE:
+        return f"{values[0]} {values[1]} … {values[-1]}"
+    return " ".join(map(str, values))

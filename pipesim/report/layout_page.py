@@ -1,0 +1,143 @@
+"""The report of one layout: the answer, then where the seconds and the bytes go, and the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipesim.report.document import Column, Document, Section, Table, TimelineView
+from pipesim.report.formats import show
+from pipesim.report.words import DEFINITIONS, MEMORY_WORDS, TIME_WORDS, layout_name, provenance
+from pipesim.simulate.timeline import Timeline
+
+Row = Mapping[str, Any]
+
+
+def layout_page(row: Row, timeline: Timeline, manifest: Mapping[str, Any]) -> Document:
+    return Document(
+        title=f"{row['model']} on {row['gpus']} GPUs of {row['cluster']}: {layout_name(row)}",
+        figure_folder="",
+        sections=(
+            Section(title="Answer", blocks=(answer(row), _degrees(row), _recipe(row))),
+            Section(title="Step time", blocks=(_seconds(row), _communication(row))),
+            Section(title="Memory", blocks=(_bytes(row), _stages(row))),
+            Section(
+                title="Pipeline",
+                blocks=(_pipeline(row), TimelineView(slug="timeline", title=layout_name(row), timeline=timeline)),
+            ),
+            Section(title="How to read this", blocks=(*DEFINITIONS, provenance(manifest))),
+        ),
+    )
+
+
+def answer(row: Row) -> str:
+    """The whole result in a few sentences."""
+    used, limit = show(row["memory_bytes"], "bytes"), show(row["memory_limit_bytes"], "bytes")
+    fits = f"fits: the heaviest rank ({row['heaviest_rank']}) holds {used} of {limit}" if row["fits"] else str(row["reason"])
+    return (
+        f"One step takes {show(row['step_time_s'], 'seconds')} and {fits.rstrip('.')}. "
+        f"{show(row['tokens_per_s'], 'number')} tokens/s, MFU {show(row['mfu'], 'percent')}, "
+        f"HFU {show(row['hfu'], 'percent')}; bubble fraction {show(row['bubble_fraction'], 'percent')} (idle/total). "
+        f"What bounds it: {row['verdict']}. No interval is given yet: take the time as good to about 10 % on A100 clusters."
+    )
+
+
+def _degrees(row: Row) -> Table:
+    names = {"tensor t": "t", "pipeline p": "p", "data d": "d", "context c": "c", "expert e": "e", "virtual v": "v", "ZeRO": "zero"}
+    return Table(
+        title="Layout",
+        columns=(*(Column(title=name, kind="count") for name in names), Column(title="sequence parallel", kind="flag")),
+        rows=((*(row[key] for key in names.values()), row["sequence_parallel"]),),
+    )
+
+
+def _recipe(row: Row) -> Table:
+    numbers = {"micro-batch": "micro_batch", "global batch": "global_batch", "m": "num_microbatches", "tokens": "seq_length"}
+    words = {"schedule": "schedule", "recompute": "recompute", "precision": "precision", "attention": "attention"}
+    return Table(
+        title="Training",
+        columns=(*(Column(title=name, kind="count") for name in numbers), *(Column(title=name) for name in words)),
+        rows=(tuple(row[key] for key in (numbers | words).values()),),
+    )
+
+
+def _seconds(row: Row) -> Table:
+    total = row["step_time_s"]
+    items = [(words, row[f"{item}_s"]) for item, words in TIME_WORDS.items()]
+    lines = [(words, seconds, seconds / total) for words, seconds in items if seconds > 0]
+    return Table(
+        title="Where the step's seconds go",
+        columns=(Column(title="item"), Column(title="time", kind="seconds"), Column(title="share", kind="percent")),
+        rows=(*lines, ("step", total, 1.0)),
+        emphasis=frozenset({len(lines)}),
+    )
+
+
+def _communication(row: Row) -> Table:
+    lines = (
+        ("tensor", "all-reduce" if not row["sequence_parallel"] else "reduce-scatter, all-gather", row["t"], "tp"),
+        ("data", "ring all-reduce" if not row["zero"] else "reduce-scatter, all-gather", row["d"], "dp"),
+        ("pipeline", "send", row["p"], "pp"),
+    )
+    exposed = {"tp": row["tp_s"], "dp": row["dp_exposed_s"], "pp": row["pp_exposed_s"]}
+    return Table(
+        title="What each GPU sends in a step",
+        columns=(
+            Column(title="dimension"), Column(title="operation"), Column(title="ranks", kind="count"),
+            Column(title="sent per GPU", kind="bytes"), Column(title="exposed time", kind="seconds"),
+        ),
+        rows=tuple((name, how, ranks, row[f"{key}_bytes_per_gpu"], exposed[key]) for name, how, ranks, key in lines if ranks > 1),
+    )  # fmt: skip
+
+
+def _bytes(row: Row) -> Table:
+    total, limit = row["memory_bytes"], row["memory_limit_bytes"]
+    items = [(words, row[f"{item}_bytes"]) for item, words in MEMORY_WORDS.items()]
+    lines = [(words, held, held / limit) for words, held in items if held > 0]
+    return Table(
+        title=f"What rank {row['heaviest_rank']} of the pipeline, the heaviest, holds",
+        columns=(Column(title="item"), Column(title="bytes", kind="bytes"), Column(title="of the GPU", kind="percent")),
+        rows=(*lines, ("total", total, total / limit)),
+        emphasis=frozenset({len(lines)}),
+        note=f"{show(row['params_per_gpu'], 'parameters')} parameters per GPU there; the limit is {show(limit, 'bytes')}.",
+    )
+
+
+def _stages(row: Row) -> Table:
+    """Memory and in-flight count of every rank, units of every stage."""
+    held, flying = row["rank_memory_bytes"], row["peak_inflight"]
+    return Table(
+        title="Ranks of the pipeline",
+        columns=(
+            Column(title="rank", kind="count"), Column(title="units"), Column(title="in flight", kind="count"),
+            Column(title="memory", kind="bytes"), Column(title="forward", kind="seconds"), Column(title="backward", kind="seconds"),
+        ),
+        rows=tuple(
+            (
+                rank,
+                " + ".join(str(units) for units in row["stage_units"][rank :: row["p"]]),
+                flying[rank],
+                held[rank],
+                sum(row["stage_forward_s"][rank :: row["p"]]),
+                sum(row["stage_input_grad_s"][rank :: row["p"]]) + sum(row["stage_weight_grad_s"][rank :: row["p"]]),
+            )
+            for rank in range(row["p"])
+        ),
+        note=(
+            "Units are the embedding, the layers and the head. This partition lets the pipeline reach "
+            f"{show(row['efficiency_bound'], 'percent')} at best (mean over most units on a stage)."
+        ),
+    )  # fmt: skip
+
+
+def _pipeline(row: Row) -> Table:
+    return Table(
+        title="The simulated pipeline",
+        columns=(
+            Column(title="makespan", kind="seconds"),
+            Column(title="bubble fraction (idle/total)", kind="percent"),
+            Column(title="bubble overhead (idle/useful)", kind="percent"),
+            Column(title="one send", kind="seconds"),
+        ),
+        rows=((row["makespan_s"], row["bubble_fraction"], row["bubble_overhead"], row["hop_s"]),),
+    )

@@ -1,0 +1,81 @@
+"""A report as GitHub Markdown; its pictures are the files that ``figures`` draws, in the document's folder."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from rich.cells import cell_len
+
+from pipesim.report import timeline_text
+from pipesim.report.document import Block, Cell, Chart, Column, Document, Table, TimelineView
+from pipesim.report.formats import clean, pad, show
+
+
+def to_markdown(document: Document) -> str:
+    parts = [f"# {_line(document.title)}"]
+    for section in document.sections:
+        parts.append(f"## {_line(section.title)}")
+        parts += [part for block in section.blocks for part in _block(block, document.figure_folder)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _block(block: Block, folder: str) -> list[str]:
+    """Paragraphs of Markdown, without the empty lines between them."""
+    if isinstance(block, str):
+        return [_escape(block)]
+    if isinstance(block, Table):
+        return [f"### {_line(block.title)}", _table(block), *([_escape(block.note)] if block.note else [])]
+    if isinstance(block, Chart):
+        return [_picture(block, folder), *([_escape(block.caption)] if block.caption else [])]
+    if isinstance(block, TimelineView):
+        return _timeline(block, folder)
+    claims = [f"{number}. {_line(claim)}" for number, claim in enumerate(block.claims, start=1)]
+    return [f"### {_line(block.title)}", "\n".join(claims)]
+
+
+def _timeline(view: TimelineView, folder: str) -> list[str]:
+    heading = f"### {_line(view.title)}"
+    if view.unit_s is None:
+        return [heading, _picture(view, folder)]
+    return [heading, f"```text\n{timeline_text.draw(view.timeline, view.unit_s)}\n```", _picture(view, folder)]
+
+
+def _picture(view: Chart | TimelineView, folder: str) -> str:
+    return f"![{_line(view.title)}]({quote(f'{folder}{view.slug}.svg')})"
+
+
+def _table(table: Table) -> str:
+    """Columns are padded, so that the source reads as a table too."""
+    head = [_line(column.title) for column in table.columns]
+    rows = [_row(row, table.columns, bold=index in table.emphasis) for index, row in enumerate(table.rows)]
+    widths = [max(3, *(cell_len(row[k]) for row in [head, *rows])) for k in range(len(head))]
+    rules = [
+        "-" * width if column.kind == "text" else "-" * (width - 1) + ":"
+        for column, width in zip(table.columns, widths, strict=True)
+    ]
+    return "\n".join(f"| {' | '.join(_padded(row, widths, table.columns))} |" for row in [head, rules, *rows])
+
+
+def _row(row: tuple[Cell, ...], columns: tuple[Column, ...], *, bold: bool) -> list[str]:
+    cells = [_line(show(value, column.kind)) for value, column in zip(row, columns, strict=True)]
+    return [f"**{cell}**" if bold and cell.strip() else cell for cell in cells]
+
+
+def _padded(row: list[str], widths: list[int], columns: tuple[Column, ...]) -> list[str]:
+    return [
+        pad(cell, width, "left" if column.kind == "text" else "right")
+        for cell, width, column in zip(row, widths, columns, strict=True)
+    ]
+
+
+def _line(text: str) -> str:
+    return " ".join(_escape(text).split())
+
+
+def _escape(text: str) -> str:
+    """As plain text: no markup, no HTML, no table borders, no list at the start of a line."""
+    text = re.sub(r"([\\`*\[\]<>|~$&])", r"\\\1", clean(text))
+    text = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)
+    text = re.sub(r"^( *)([#+=-])(?=[\s#=-]|$)", r"\1\\\2", text, flags=re.MULTILINE)
+    return re.sub(r"^( *\d+)([.)])(?=\s|$)", r"\1\\\2", text, flags=re.MULTILINE)

@@ -1,0 +1,97 @@
+"""A report in a terminal: headed sections, aligned tables, text timelines; plain when piped or under NO_COLOR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from pipesim.report import timeline_text
+from pipesim.report.document import Block, Document, Observations, Table, TimelineView
+from pipesim.report.formats import clean, show
+
+Justify = Literal["left", "right"]
+
+_PROSE_CELLS = 100
+_UNBOUNDED_CELLS = 1_000_000
+
+
+def print_document(document: Document, console: Console | None = None) -> None:
+    """Charts are left to the files. Into a pipe nothing is cut or wrapped except prose."""
+    console = console or Console()
+    if console.is_terminal:
+        _print(console, document, "" if console.no_color else "bold", min(_PROSE_CELLS, console.width))
+        return
+    with _unbounded(console):
+        with console.capture() as captured:
+            _print(console, document, "", _PROSE_CELLS)
+        _say(console, "\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _print(console: Console, document: Document, bold: str, prose_cells: int) -> None:
+    _say(console, document.title, bold)
+    for section in document.sections:
+        rule = f"── {clean(section.title)} "
+        _say(console, "\n" + rule + "─" * (prose_cells - cell_len(rule)), bold)
+        for block in section.blocks:
+            _print_block(console, block, bold, prose_cells)
+
+
+@contextmanager
+def _unbounded(console: Console) -> Iterator[None]:
+    before = console.width
+    console.width = _UNBOUNDED_CELLS
+    try:
+        yield
+    finally:
+        console.width = before
+
+
+def _print_block(console: Console, block: Block, bold: str, prose_cells: int) -> None:
+    if isinstance(block, str):
+        console.print(Text("\n" + clean(block)), width=prose_cells)
+    elif isinstance(block, Table):
+        _say(console, "\n" + block.title, bold)
+        console.print(_grid(block, bold))
+        if block.note:
+            console.print(Text(clean(block.note)), width=prose_cells)
+    elif isinstance(block, Observations):
+        _say(console, "\n" + block.title, bold)
+        _print_claims(console, block, prose_cells)
+    elif isinstance(block, TimelineView) and block.unit_s is not None:
+        _say(console, "\n" + block.title, bold)
+        _say(console, timeline_text.draw(block.timeline, block.unit_s))
+
+
+def _grid(table: Table, bold: str) -> Grid:
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style=bold)
+    for column in table.columns:
+        justify: Justify = "left" if column.kind == "text" else "right"
+        grid.add_column(Text(clean(column.title)), justify=justify, overflow="fold")
+    for index, row in enumerate(table.rows):
+        cells = (Text(show(value, column.kind)) for value, column in zip(row, table.columns, strict=True))
+        grid.add_row(*cells, style=bold if index in table.emphasis else "")
+    return grid
+
+
+def _print_claims(console: Console, observations: Observations, prose_cells: int) -> None:
+    """Numbered, with the lines after the first hanging under it."""
+    number_cells = len(f"{len(observations.claims)}. ")
+    for number, claim in enumerate(observations.claims, start=1):
+        grid = Grid.grid()
+        grid.add_column(width=number_cells)
+        grid.add_column(max_width=prose_cells - number_cells, overflow="fold")
+        grid.add_row(Text(f"{number}."), Text(clean(claim)))
+        console.print(Padding(grid, 0, expand=False))
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    """Line for line as it is: the terminal may wrap it, nothing else does."""
+    console.print(Text(clean(text), style=style), soft_wrap=True)

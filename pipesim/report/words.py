@@ -1,0 +1,54 @@
+"""Words that reports share: what items are called, what measures mean, where a study comes from."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+TIME_WORDS = {
+    "matmul": "matrix products",
+    "attention": "attention",
+    "elementwise": "elementwise kernels",
+    "launch": "waiting for the host",
+    "recompute": "recomputation",
+    "tp": "tensor-parallel communication",
+    "cp": "context-parallel communication",
+    "ep": "expert-parallel communication",
+    "imbalance": "imbalance of stages",
+    "bubble": "pipeline bubble",
+    "pp_exposed": "pipeline sends, exposed",
+    "dp_exposed": "data-parallel communication, exposed",
+    "optimizer": "optimizer",
+}
+
+MEMORY_WORDS = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "activation": "activations",
+    "logits": "logits",
+    "context": "CUDA context",
+}
+
+DEFINITIONS = (
+    "MFU = model FLOPs / (time x GPUs x peak dense FLOP/s), with 6 N + 12 L H Q T FLOPs a token (Chowdhery et al. 2022, "
+    "appendix B: N weights a token is multiplied with, L layers, H heads of size Q, T tokens of context). HFU also counts "
+    "the FLOPs of recomputation.",
+    "Bubble fraction = idle / (p x makespan), for equal stages (p-1)/(m+p-1); bubble overhead = idle / useful, (p-1)/m. "
+    "GB is 1e9 bytes. Items of computing and of communication on the way are means over the ranks of the pipeline; the "
+    "slowest rank's excess is imbalance, its idle time bubble.",
+)
+
+
+def layout_name(row: Mapping[str, Any]) -> str:
+    """``t4 p12 d8 b2 1f1b``: short, and the same wherever a layout is named; degrees of 1 beyond t, p, d are left out."""
+    more = "".join(f" {key}{row[key]}" for key in ("c", "e", "v") if (row[key] or 1) > 1)
+    return f"t{row['t']} p{row['p']} d{row['d'] or '?'}{more} b{row['micro_batch']} {row['schedule']}"
+
+
+def provenance(manifest: Mapping[str, Any]) -> str:
+    """The command without the place its study went to, so that a report does not depend on where it lies."""
+    overrides = [word for word in manifest["overrides"] if not word.startswith("study.")]
+    command = shlex.join(["python", "experiments/run.py", *(["-m"] if manifest["kind"] == "sweep" else []), *overrides])
+    return f"Made by pipesim {manifest['versions']['pipesim']}: {command}"
