@@ -10,7 +10,9 @@ import hydra
 from pipesim import compose, config, errors, study
 
 config.register_schema()
-ask = hydra.main(config_path=str(config.CONF_DIR), config_name="config", version_base=compose.VERSION_BASE)(compose.record)
+ask = hydra.main(config_path=str(config.CONF_DIR), config_name="config", version_base=compose.VERSION_BASE)(
+    compose.record
+)
 
 
 def main() -> None:

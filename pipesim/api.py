@@ -56,7 +56,9 @@ def estimate(
     """
     from pipesim import config, study
 
-    (asked,) = _asked({}, model=model, cluster=cluster, schedule=schedule, costs=costs, parallel=parallel, training=training)
+    (asked,) = _asked(
+        {}, model=model, cluster=cluster, schedule=schedule, costs=costs, parallel=parallel, training=training
+    )
     legality.resolve(config.build(asked))
     (row,) = study.evaluate([asked])
     if row["status"] == "failed":
@@ -77,7 +79,9 @@ def sweep(
     from pipesim.results.schema import frame
 
     axes: dict[str, list[Any]] = {}
-    asked = _asked(axes, model=model, cluster=cluster, schedule=schedule, costs=costs, parallel=parallel, training=training)
+    asked = _asked(
+        axes, model=model, cluster=cluster, schedule=schedule, costs=costs, parallel=parallel, training=training
+    )
     return frame(study.evaluate(asked))
 
 
@@ -87,9 +91,13 @@ def _asked(axes: dict[str, list[Any]], **choices: Any) -> list[dict[str, Any]]:
 
     fixed: list[str] = []
     for group, choice in choices.items():
-        settings = {f"{group}.{key}": value for key, value in (choice or {}).items()} if _has_keys(group) else {group: choice}
+        settings = (
+            {f"{group}.{key}": value for key, value in (choice or {}).items()} if _has_keys(group) else {group: choice}
+        )
         for key, value in settings.items():
-            several = isinstance(value, list | tuple) and (key != "parallel.partition" or any(isinstance(v, list) for v in value))
+            several = isinstance(value, list | tuple) and (
+                key != "parallel.partition" or any(isinstance(v, list) for v in value)
+            )
             if several:
                 axes[key] = [compose.typed(each) for each in value]
             else:

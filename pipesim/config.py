@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,25 @@ def point_id(config: Mapping[str, Any]) -> str:
     """A hash of everything that decides the row, as 16 hexadecimal digits; the same in every process and version."""
     asked = json.dumps({key: config[key] for key in ASKED}, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
+
+
+def asked(config: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], Point]]:
+    """What a row says even if its point cannot be built, who it is and what was asked; and how to build the point."""
+    parallel, training = config["parallel"], config["training"]
+    known = {
+        "point_id": point_id(config),
+        "model": config["model"]["name"],
+        "cluster": config["cluster"]["name"],
+        "costs": config["costs"]["kind"],
+        "schedule": config["schedule"]["name"],
+        **{key: parallel[key] for key in ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")},
+        **{
+            key: training[key]
+            for key in ("recompute", "precision", "attention", "micro_batch", "global_batch", "seq_length")
+        },
+    }
+    fits_column = {key: value for key, value in known.items() if not isinstance(value, int) or abs(value) < 2**63}
+    return fits_column, partial(build, config)
 
 
 def build(config: Mapping[str, Any]) -> Point:

@@ -16,7 +16,7 @@ from pipesim.costs.cut import Cut
 from pipesim.costs.prices import Prices
 from pipesim.legality import micro_batches
 from pipesim.schedules import make_schedule
-from pipesim.schedules.action import Op, Schedule
+from pipesim.schedules.action import IntArray, Op, Schedule
 from pipesim.schedules.rules import dependencies
 from pipesim.simulate import peak_held, simulate
 from pipesim.simulate.timeline import FloatArray, Timeline
@@ -49,7 +49,7 @@ class _Pipeline:
     """Where the schedule puts what, shape (p, stages): whether the rank holds the stage; sends of each rank per step."""
 
     holds: FloatArray
-    sends: FloatArray
+    sends: IntArray
     peak_inflight: tuple[int, ...]
 
 
@@ -90,7 +90,8 @@ def evaluate(points: Sequence[Point]) -> Batch:
 
 def timeline(schedule: str, p: int, m: int, v: int, stage_s: Sequence[Sequence[float]], hop_s: float) -> Timeline:
     """The timeline behind a row: ``stage_s`` are its forward, input-gradient and weight-gradient seconds by stage."""
-    return simulate(make_schedule(schedule, p=p, m=m, v=v), *stage_s, latency_s=hop_s)
+    forward_s, input_grad_s, weight_grad_s = stage_s
+    return simulate(make_schedule(schedule, p=p, m=m, v=v), forward_s, input_grad_s, weight_grad_s, hop_s)
 
 
 def _cut(points: Sequence[Point]) -> Cut:
@@ -129,14 +130,14 @@ def _pipeline(schedule: Schedule) -> _Pipeline:
     travels = np.flatnonzero((needs >= 0) & (rank_of[needs] != rank_of))
     return _Pipeline(
         holds=holds,
-        sends=np.bincount(rank_of[needs[travels]], minlength=schedule.p),
+        sends=np.bincount(rank_of[needs[travels]], minlength=schedule.p).astype(np.int64),
         peak_inflight=tuple(int(peak) for peak in peak_held(schedule, np.ones(schedule.stages))),
     )
 
 
 def _on_ranks(per_stage: FloatArray, pipeline: _Pipeline) -> FloatArray:
     """(points, stages) summed over what each rank holds: (points, p). No matrix product: its last bit depends on size."""
-    return (per_stage[:, None, :] * pipeline.holds).sum(axis=2)
+    return np.asarray((per_stage[:, None, :] * pipeline.holds).sum(axis=2))
 
 
 def _seconds(
@@ -150,9 +151,9 @@ def _seconds(
     ops = [np.asarray(sum(items.values())) for items in prices.seconds]
     free, real = [], []
     for point, hop_s in enumerate(prices.hop_s):
-        stage_s = [op[point] for op in ops]
-        real.append(simulate(schedule, *stage_s, latency_s=float(hop_s)))
-        free.append(simulate(schedule, *stage_s) if hop_s else real[-1])
+        forward_s, input_grad_s, weight_grad_s = (op[point] for op in ops)
+        real.append(simulate(schedule, forward_s, input_grad_s, weight_grad_s, float(hop_s)))
+        free.append(simulate(schedule, forward_s, input_grad_s, weight_grad_s) if hop_s else real[-1])
     busy_s = np.array([each.busy_s for each in real])
     makespan_s, free_s = (np.array([each.makespan_s for each in some]) for some in (real, free))
     seconds = {
@@ -178,9 +179,7 @@ def _seconds(
     }
 
 
-def _memory(
-    prices: Prices, schedule: Schedule, pipeline: _Pipeline
-) -> tuple[dict[str, FloatArray], dict[str, Any]]:
+def _memory(prices: Prices, schedule: Schedule, pipeline: _Pipeline) -> tuple[dict[str, FloatArray], dict[str, Any]]:
     """Memory items of the heaviest rank, and the totals of all ranks."""
     working = np.stack([(prices.working_bytes * row).max(axis=1) for row in pipeline.holds], axis=1)
     items = {

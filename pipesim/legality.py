@@ -89,11 +89,15 @@ def _experts(point: Point, layout: ParallelLayout) -> list[str]:
     if e == 1:
         return []
     if moe is None:
-        return [f"parallel.e={e} needs a mixture of experts, and model.name={point.model.name} has none. Nearest: parallel.e=1."]
+        return [
+            f"parallel.e={e} needs a mixture of experts, and model.name={point.model.name} has none. Nearest: parallel.e=1."
+        ]
     problems = []
     if moe.experts % e:
         nearest = nearest_divisors(moe.experts, e)
-        problems.append(f"parallel.e={e} does not divide model.moe.experts={moe.experts}. Nearest: parallel.e={nearest}.")
+        problems.append(
+            f"parallel.e={e} does not divide model.moe.experts={moe.experts}. Nearest: parallel.e={nearest}."
+        )
     if layout.d is not None and (layout.d * layout.c) % e:
         nearest = nearest_divisors(layout.d * layout.c, e)
         problems.append(
@@ -113,7 +117,9 @@ def _partition(point: Point, layout: ParallelLayout) -> list[str]:
     if not isinstance(partition, str):
         problems = []
         if len(partition) != stages:
-            problems.append(f"parallel.partition={list(partition)} has {len(partition)} entries, but {named} makes {stages} stages.")
+            problems.append(
+                f"parallel.partition={list(partition)} has {len(partition)} entries, but {named} makes {stages} stages."
+            )
         if sum(partition) != units:
             problems.append(
                 f"parallel.partition={list(partition)} places {sum(partition)} units, but the model has {whole}. "
@@ -124,7 +130,9 @@ def _partition(point: Point, layout: ParallelLayout) -> list[str]:
         why = LECTURE_EXPLAINS if point.costs.kind == "lecture" else "parallel.partition=even"
         works = [f"parallel.p={p}" for p in divisors(units) if units % (p * layout.v) == 0]
         near = sorted(works, key=lambda text: abs(int(text.split("=")[1]) - layout.p))[:2]
-        return [f"{named} does not divide {whole}; {why} and needs that. Nearest: {' or '.join(near) or 'parallel.v=1'}."]
+        return [
+            f"{named} does not divide {whole}; {why} and needs that. Nearest: {' or '.join(near) or 'parallel.v=1'}."
+        ]
     return []
 
 

@@ -1,9 +1,9 @@
-"""What is asked: model, cluster, layout, training and cost constants, as frozen values in SI units, checked when made."""
+"""What is asked: model, cluster, layout, training and cost constants. Frozen, in SI units, checked when made."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -49,16 +49,21 @@ class _Checks:
                     f"{self.group}.{name}={value} must lie between {low} and {MAX_INT:.0e}. Nearest: {nearest}."
                 )
 
-    def positive(self, *, zero: bool = False, **values: float) -> None:
+    def positive(self, **values: float) -> None:
+        self._finite(values, "above 0", lambda value: value > 0)
+
+    def not_negative(self, **values: float) -> None:
+        self._finite(values, "of at least 0", lambda value: value >= 0)
+
+    def _finite(self, values: Mapping[str, float], low: str, holds: Callable[[float], bool]) -> None:
         for name, value in values.items():
-            if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-                low = "at least 0" if zero else "above 0"
+            if not (math.isfinite(value) and holds(value)):
                 self.problems.append(f"{self.group}.{name}={value} must be a finite number {low}.")
 
-    def fraction(self, *, low: float = 0.0, **values: float) -> None:
+    def fraction(self, **values: float) -> None:
         for name, value in values.items():
-            if not low <= value <= 1 or (low == 0.0 and not math.isfinite(value)):
-                self.problems.append(f"{self.group}.{name}={value} must lie between {low:g} and 1.")
+            if not 0 <= value <= 1:
+                self.problems.append(f"{self.group}.{name}={value} must lie between 0 and 1.")
 
     def choice(self, options: object, **values: str) -> None:
         for name, value in values.items():
@@ -112,7 +117,9 @@ class Moe:
         checks.whole(experts=self.experts, top_k=self.top_k, ffn=self.ffn)
         checks.whole(low=0, shared_experts=self.shared_experts, dense_layers=self.dense_layers)
         checks.done()
-        checks.rule(self.top_k <= self.experts, f"model.moe.top_k={self.top_k} exceeds model.moe.experts={self.experts}.")
+        checks.rule(
+            self.top_k <= self.experts, f"model.moe.top_k={self.top_k} exceeds model.moe.experts={self.experts}."
+        )
         checks.done()
 
 
@@ -181,8 +188,9 @@ class LinkSpec:
 class ClusterSpec:
     """Equal nodes of equal GPUs. Bandwidths are peak, one direction.
 
-    ``peak_flops_per_s`` is dense (no sparsity) for one GPU, by precision; a precision that is missing has no tensor-core
-    path on this GPU. ``intra_node`` is one GPU's link to the others of its node, ``inter_node`` one whole node's network.
+    ``peak_flops_per_s`` is dense (no sparsity) for one GPU, by precision; a precision that is missing has no
+    tensor-core path on this GPU. ``intra_node`` is one GPU's link to the others of its node, ``inter_node`` one whole
+    node's network.
     """
 
     name: str
@@ -205,8 +213,7 @@ class ClusterSpec:
             intra_node_gb_per_s=self.intra_node.bandwidth_bytes_per_s / 1e9,
             inter_node_gb_per_s=self.inter_node.bandwidth_bytes_per_s / 1e9,
         )
-        checks.positive(
-            zero=True,
+        checks.not_negative(
             intra_node_latency_us=self.intra_node.latency_s * 1e6,
             inter_node_latency_us=self.inter_node.latency_s * 1e6,
         )
@@ -250,7 +257,7 @@ class ParallelLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """One step: batch sizes in sequences, ``seq_length`` in tokens (``None`` takes the model's context), and the recipe.
+    """One step: batch sizes in sequences, ``seq_length`` in tokens (``None`` takes the model's context), the recipe.
 
     ``gradient_bytes`` are held for each parameter, ``reduce_bytes`` sent for each in the gradient reduction.
     """
@@ -308,7 +315,7 @@ class CostConstants:
         checks.positive(**{name: getattr(self, name) for name in efficiencies})
         checks.fraction(**{name: getattr(self, name) for name in efficiencies}, dp_overlap=self.dp_overlap)
         rest = [name for name in self.__slots__ if name not in (*efficiencies, "kind", "dp_overlap")]
-        checks.positive(zero=True, **{name: getattr(self, name) for name in rest})
+        checks.not_negative(**{name: getattr(self, name) for name in rest})
         checks.done()
 
 

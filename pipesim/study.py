@@ -49,14 +49,16 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
     print(f"\nstudy: {staging.final}", flush=True)
     failed = Counter(row["status"] for row in rows)["failed"]
     if failed:
-        raise FailedPoints(f"{failed} of {len(rows)} points failed; their reasons stand in {staging.final / store.CSV}.")
+        raise FailedPoints(
+            f"{failed} of {len(rows)} points failed; their reasons stand in {staging.final / store.CSV}."
+        )
     return staging.final
 
 
 def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
     """A row for every config, in the order of the table."""
-    asked = [(_known(each), lambda each=each: configs_.build(each)) for each in configs]
-    return schema.table(grid.rows(asked)).to_pylist()
+    rows: list[Row] = schema.table(grid.rows(configs_.asked(each) for each in configs)).to_pylist()
+    return rows
 
 
 def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:
@@ -102,28 +104,15 @@ def _common(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         raise Invalid(["nothing was asked: an axis has no values."])
     first = configs[0]
     problems = [
-        f"{key} cannot be swept: a sweep is one study." for key in ("lang", "study", "demo") if any(c[key] != first[key] for c in configs)
+        f"{key} cannot be swept: a sweep is one study."
+        for key in ("lang", "study", "demo")
+        if any(c[key] != first[key] for c in configs)
     ]
     if first["lang"] not in LANGUAGES:
         problems.append(f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.")
     if problems:
         raise Invalid(problems)
     return first
-
-
-def _known(config: Mapping[str, Any]) -> Row:
-    """What a row says even if its point cannot be built: who it is and what was asked."""
-    parallel, training = config["parallel"], config["training"]
-    known = {
-        "point_id": configs_.point_id(config),
-        "model": config["model"]["name"],
-        "cluster": config["cluster"]["name"],
-        "costs": config["costs"]["kind"],
-        "schedule": config["schedule"]["name"],
-        **{key: parallel[key] for key in ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")},
-        **{key: training[key] for key in ("recompute", "precision", "attention", "micro_batch", "global_batch", "seq_length")},
-    }
-    return {key: None if isinstance(value, int) and abs(value) > 2**62 else value for key, value in known.items()}
 
 
 def _timeline(row: Row) -> Timeline:

@@ -55,7 +55,7 @@ def gemm_s(rows: Number, outputs: Number, inputs: Number, on: Machine) -> Number
     P is the peak, e ``gemm_efficiency``, c ``gemm_half_dim``: thin products use the hardware badly. The three factors
     stand for filling the last tiles and wave and for the start of the inner loop.
     """
-    thinness = 1.0
+    thinness: Number = 1.0
     for dim in (rows, outputs, inputs):
         thinness = thinness * (1 + on.costs.gemm_half_dim / dim)
     return 2 * rows * outputs * inputs / (on.peak_flops_per_s * on.costs.gemm_efficiency) * thinness

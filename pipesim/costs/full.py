@@ -24,13 +24,13 @@ def price(point: Point, cut: Cut) -> Prices:
     shared, experts = _stage_parameters(model, layout, cut, stages)
     replicas, expert_replicas = np.multiply(cut.d, cut.c), np.multiply(cut.d, cut.c) / cut.e
     states = {
-        item: own + memory.state_bytes(experts, expert_replicas, cut.zero, cut.gradient_bytes)[item]
+        item: np.asarray(own) + memory.state_bytes(experts, expert_replicas, cut.zero, cut.gradient_bytes)[item]
         for item, own in memory.state_bytes(shared, replicas, cut.zero, cut.gradient_bytes).items()
     }
 
     stride = np.multiply(cut.t, cut.c)
     gathers = 3 * micro_batches(cut, point) if cut.zero == 3 else 2  # ZeRO-3 gathers forward and backward, then reduces
-    dp_bytes, dp_s = 0.0, 0.0
+    dp_bytes, dp_s = np.zeros_like(shared), np.zeros_like(shared)
     for held, group, apart in ((shared, replicas, cut.t), (experts, expert_replicas, stride * cut.e)):
         message = held * cut.reduce_bytes
         link = collectives.group_link(cluster, costs, group, apart)
@@ -54,8 +54,8 @@ def price(point: Point, cut: Cut) -> Prices:
         logits_bytes=stages.head * memory.logits_bytes(model, cut, costs),
         context_bytes=costs.device_context_bytes,
         tp_sent_bytes=(stages.dense + stages.moe) * _tp_sent_bytes(model, cut),
-        dp_sent_bytes=np.asarray(dp_bytes),
-        dp_s=(1 - costs.dp_overlap) * np.asarray(dp_s),
+        dp_sent_bytes=dp_bytes,
+        dp_s=(1 - costs.dp_overlap) * dp_s,
         optimizer_s=updated * costs.optimizer_bytes / (cluster.hbm_bytes_per_s * costs.hbm_efficiency),
         model_flops_per_token=_flat(flops),
         hardware_flops_per_token=_flat(flops + again),
@@ -66,7 +66,9 @@ def micro_batches(cut: Cut, point: Point) -> Number:
     return point.training.global_batch / (cut.micro_batch * cut.d)
 
 
-def _stage_parameters(model: ModelSpec, layout: ParallelLayout, cut: Cut, stages: Stages) -> tuple[FloatArray, FloatArray]:
+def _stage_parameters(
+    model: ModelSpec, layout: ParallelLayout, cut: Cut, stages: Stages
+) -> tuple[FloatArray, FloatArray]:
     """Parameters of one GPU on each stage: those every data rank holds, and the routed experts. (points, stages).
 
     A tied head is a copy of its own unless one stage holds both ends.
@@ -110,7 +112,7 @@ def _per_layer(stages: Stages, bytes_of: Callable[..., Number]) -> FloatArray:
 
 
 def _largest(stages: Stages, bytes_of: Callable[..., Number]) -> FloatArray:
-    dense = (stages.dense > 0) * bytes_of(False)
+    dense = np.asarray((stages.dense > 0) * bytes_of(False), np.float64)
     return np.maximum(dense, (stages.moe > 0) * bytes_of(True)) if stages.moe.any() else dense
 
 

@@ -23,7 +23,7 @@ GRADIENT_BYTES = 2
 def nominal_parameters(model: ModelSpec) -> int:
     """The model's parameters to three significant digits, as its name says them: 176e9 for BLOOM's 176,247,271,424."""
     total = parameters.total_parameters(model)
-    digits = 10 ** max(0, math.floor(math.log10(total)) - 2)
+    digits = int(10 ** max(0, math.floor(math.log10(total)) - 2))
     return round(total / digits) * digits
 
 
@@ -32,7 +32,9 @@ def price(point: Point, cut: Cut) -> Prices:
     points, stages = np.size(cut.t), point.layout.p * point.layout.v
     even = np.ones((points, stages))
     held = even * nominal_parameters(point.model) / (stages * np.asarray(cut.t))
-    states = memory.state_bytes(held, cut.d, cut.zero, GRADIENT_BYTES)
+    states = {
+        name: np.asarray(each) for name, each in memory.state_bytes(held, cut.d, cut.zero, GRADIENT_BYTES).items()
+    }
     forward_s = 2 * held * cut.tokens / point.cluster.peak_flops_per_s[cut.precision]
     flops_per_token = np.full(points, 6.0 * nominal_parameters(point.model))
     nothing = 0.0 * even
@@ -49,7 +51,7 @@ def price(point: Point, cut: Cut) -> Prices:
         logits_bytes=nothing,
         context_bytes=0.0,
         tp_sent_bytes=nothing,
-        dp_sent_bytes=2 * ring_sent_bytes(GRADIENT_BYTES * held, cut.d),
+        dp_sent_bytes=np.asarray(2 * ring_sent_bytes(GRADIENT_BYTES * held, cut.d)),
         dp_s=nothing,
         optimizer_s=nothing,
         model_flops_per_token=flops_per_token,

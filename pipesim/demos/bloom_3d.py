@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -16,6 +15,7 @@ from pipesim.plan import grid
 from pipesim.report.document import Column, Section, Table
 from pipesim.report.formats import show
 from pipesim.results.schema import Row
+from pipesim.specs import Point
 
 ZERO = 1
 """Optimizer state is divided over the d copies, as in BLOOM's training."""
@@ -41,23 +41,10 @@ def bloom_3d(config: Mapping[str, Any]) -> tuple[Section, list[Row]]:
     return section, rows
 
 
-def _asked(config: Mapping[str, Any], t: int, p: int) -> tuple[Row, partial[Any]]:
-    asked = dict(config) | {
-        "parallel": asdict(ParallelConf(t=t, p=p, zero=ZERO)),
-        "costs": asdict(CostsConf(kind="lecture")),
-    }
-    parallel, training = asked["parallel"], asked["training"]
-    known: Row = {
-        "point_id": configs.point_id(asked),
-        "case": "bloom_3d",
-        "model": asked["model"]["name"],
-        "cluster": asked["cluster"]["name"],
-        "costs": asked["costs"]["kind"],
-        "schedule": asked["schedule"]["name"],
-        **{key: parallel[key] for key in ("t", "p", "c", "e", "v", "zero", "sequence_parallel")},
-        **{key: training[key] for key in ("recompute", "precision", "attention", "micro_batch", "global_batch")},
-    }
-    return known, partial(configs.build, asked)
+def _asked(config: Mapping[str, Any], t: int, p: int) -> tuple[Row, Callable[[], Point]]:
+    lecture = {"parallel": asdict(ParallelConf(t=t, p=p, zero=ZERO)), "costs": asdict(CostsConf(kind="lecture"))}
+    known, build = configs.asked({**config, **lecture})
+    return known | {"case": "bloom_3d"}, build
 
 
 def _introduction(config: Mapping[str, Any], units: int, say: Say) -> tuple[str, str]:
@@ -90,7 +77,7 @@ def _table(rows: Sequence[Row], config: Mapping[str, Any], note: str, say: Say) 
         title=say("Every layout that divides evenly", "能整除的全部切法"),
         columns=(
             Column(title="t × p × d"),
-            Column(title=say("parameters/GPU", "每 GPU 参数"), kind="parameters"),
+            Column(title=say("parameters/GPU", "参数/GPU"), kind="parameters"),
             Column(title=say("model states", "模型状态"), kind="bytes"),
             Column(title="m", kind="count"),
             Column(title=say("bubble fraction", "气泡占比"), kind="percent"),

@@ -59,6 +59,8 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
     memory, limit = sum(held.values()), point.cluster.memory_bytes
     row: Row = {name: _plain(values[i]) for name, values in batch.columns.items()}
     units = point.layout.partition
+    assert not isinstance(units, str)
+    imbalance = max(units) * len(units) / sum(units)
     return row | {
         **{f"{item}_s": value for item, value in seconds.items()},
         **{f"{item}_bytes": value for item, value in held.items()},
@@ -68,8 +70,8 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
         "gpus": point.layout.t * point.layout.p * point.layout.c * (point.layout.d or 1),
         "seq_length": point.training.seq_length or point.model.context,
         "stage_units": list(units),
-        "imbalance": max(units) * len(units) / sum(units),  # type: ignore[type-var, arg-type]
-        "efficiency_bound": sum(units) / (max(units) * len(units)),  # type: ignore[type-var, arg-type]
+        "imbalance": imbalance,
+        "efficiency_bound": 1 / imbalance,
         "model_state_bytes": held["weights"] + held["gradients"] + held["optimizer"],
         "memory_bytes": memory,
         "memory_limit_bytes": limit,

@@ -33,7 +33,11 @@ def layout_page(row: Row, timeline: Timeline, manifest: Mapping[str, Any]) -> Do
 def answer(row: Row) -> str:
     """The whole result in a few sentences."""
     used, limit = show(row["memory_bytes"], "bytes"), show(row["memory_limit_bytes"], "bytes")
-    fits = f"fits: the heaviest rank ({row['heaviest_rank']}) holds {used} of {limit}" if row["fits"] else str(row["reason"])
+    fits = (
+        f"fits: the heaviest rank ({row['heaviest_rank']}) holds {used} of {limit}"
+        if row["fits"]
+        else str(row["reason"])
+    )
     return (
         f"One step takes {show(row['step_time_s'], 'seconds')} and {fits.rstrip('.')}. "
         f"{show(row['tokens_per_s'], 'number')} tokens/s, MFU {show(row['mfu'], 'percent')}, "
@@ -43,7 +47,15 @@ def answer(row: Row) -> str:
 
 
 def _degrees(row: Row) -> Table:
-    names = {"tensor t": "t", "pipeline p": "p", "data d": "d", "context c": "c", "expert e": "e", "virtual v": "v", "ZeRO": "zero"}
+    names = {
+        "tensor t": "t",
+        "pipeline p": "p",
+        "data d": "d",
+        "context c": "c",
+        "expert e": "e",
+        "virtual v": "v",
+        "ZeRO": "zero",
+    }
     return Table(
         title="Layout",
         columns=(*(Column(title=name, kind="count") for name in names), Column(title="sequence parallel", kind="flag")),
@@ -52,7 +64,12 @@ def _degrees(row: Row) -> Table:
 
 
 def _recipe(row: Row) -> Table:
-    numbers = {"micro-batch": "micro_batch", "global batch": "global_batch", "m": "num_microbatches", "tokens": "seq_length"}
+    numbers = {
+        "micro-batch": "micro_batch",
+        "global batch": "global_batch",
+        "m": "num_microbatches",
+        "tokens": "seq_length",
+    }
     words = {"schedule": "schedule", "recompute": "recompute", "precision": "precision", "attention": "attention"}
     return Table(
         title="Training",

@@ -40,7 +40,9 @@ def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
     if refused:
         sections.append(Section(title="What cannot run", blocks=(_reasons("Broken rules", refused),)))
     sections.append(Section(title="How to read this", blocks=(*DEFINITIONS, provenance(manifest))))
-    return Document(title=f"{len(rows)} layouts of {_named(rows, 'model')} on {_named(rows, 'cluster')}", sections=tuple(sections))
+    return Document(
+        title=f"{len(rows)} layouts of {_named(rows, 'model')} on {_named(rows, 'cluster')}", sections=tuple(sections)
+    )
 
 
 def _named(rows: Sequence[Row], column: str) -> str:
@@ -65,8 +67,9 @@ def _answer(order: Sequence[Row]) -> str:
         return f"No layout fits. The nearest is {layout_name(order[0])}: {order[0]['reason']}"
     first = best[0]
     text = (
-        f"The fastest layout that fits is {layout_name(first)}: {show(first['step_time_s'], 'seconds')} a step, MFU {show(first['mfu'], 'percent')}, "
-        f"{show(first['memory_bytes'], 'bytes')} of {show(first['memory_limit_bytes'], 'bytes')}; bound by {first['verdict']}."
+        f"The fastest layout that fits is {layout_name(first)}: {show(first['step_time_s'], 'seconds')} a step, "
+        f"MFU {show(first['mfu'], 'percent')}, {show(first['memory_bytes'], 'bytes')} of "
+        f"{show(first['memory_limit_bytes'], 'bytes')}; bound by {first['verdict']}."
     )
     if len(best) > 1:
         slower = best[1]["step_time_s"] / first["step_time_s"] - 1
@@ -94,10 +97,17 @@ def _ranking(order: Sequence[Row], varied: Varied) -> Table:
         ("memory", "memory_bytes", "bytes"), ("fits", "fits", "flag"), ("DP sent", "dp_bytes_per_gpu", "bytes"),
         ("TP sent", "tp_bytes_per_gpu", "bytes"), ("best possible", "efficiency_bound", "percent"), ("bound by", "verdict", "text"),
     )  # fmt: skip
-    identity = [Column(title=name.replace("_", "-"), kind="text" if isinstance(order[0][name], str) else "count") for name in varied]
+    identity = [
+        Column(title=name.replace("_", "-"), kind="text" if isinstance(order[0][name], str) else "count")
+        for name in varied
+    ]
     return Table(
         title="Fastest first; what does not fit stands last",
-        columns=(Column(title="rank", kind="count"), *identity, *(Column(title=title, kind=kind) for title, _, kind in measures)),
+        columns=(
+            Column(title="rank", kind="count"),
+            *identity,
+            *(Column(title=title, kind=kind) for title, _, kind in measures),
+        ),
         rows=tuple(
             (index if row["fits"] else None, *(row[name] for name in varied), *(row[name] for _, name, _ in measures))
             for index, row in enumerate(order, start=1)
@@ -124,7 +134,7 @@ def _charts(order: Sequence[Row]) -> tuple[Chart, ...]:
         Chart(
             slug="communication-against-bubble",
             title="Communication against bubble",
-            caption="What each GPU sends in a step (tensor, data and pipeline) and its share of idle time. Down and left is better.",
+            caption="What each GPU sends in a step (tensor, data, pipeline) and its share of idle time. Down and left is better.",
             x=bubble,
             y=Axis(title="sent per GPU and step", kind="bytes", log=True),
             marks=_marks(order, "bubble_fraction", "sent_bytes"),
@@ -168,9 +178,14 @@ def _shares(order: Sequence[Row]) -> Table:
     used = [(title, items) for title, items in groups if any(row[item] for row in order for item in items)]
     return Table(
         title="Seconds by item",
-        columns=(Column(title="layout"), *(Column(title=title, kind="seconds") for title, _ in used), Column(title="step", kind="seconds")),
+        columns=(
+            Column(title="layout"),
+            *(Column(title=title, kind="seconds") for title, _ in used),
+            Column(title="step", kind="seconds"),
+        ),
         rows=tuple(
-            (layout_name(row), *(sum(row[item] for item in items) for _, items in used), row["step_time_s"]) for row in order
+            (layout_name(row), *(sum(row[item] for item in items) for _, items in used), row["step_time_s"])
+            for row in order
         ),
     )
 

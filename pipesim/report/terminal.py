@@ -9,13 +9,13 @@ from typing import Literal
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
 from pipesim.report import timeline_text
 from pipesim.report.document import Block, Document, Observations, Table, TimelineView
 from pipesim.report.formats import clean, show
+from pipesim.report.wrap import wrap
 
 Justify = Literal["left", "right"]
 
@@ -56,12 +56,12 @@ def _unbounded(console: Console) -> Iterator[None]:
 
 def _print_block(console: Console, block: Block, bold: str, prose_cells: int) -> None:
     if isinstance(block, str):
-        console.print(Text("\n" + clean(block)), width=prose_cells)
+        _say(console, "\n" + _prose(block, prose_cells))
     elif isinstance(block, Table):
         _say(console, "\n" + block.title, bold)
         console.print(_grid(block, bold))
         if block.note:
-            console.print(Text(clean(block.note)), width=prose_cells)
+            _say(console, _prose(block.note, prose_cells))
     elif isinstance(block, Observations):
         _say(console, "\n" + block.title, bold)
         _print_claims(console, block, prose_cells)
@@ -83,13 +83,13 @@ def _grid(table: Table, bold: str) -> Grid:
 
 def _print_claims(console: Console, observations: Observations, prose_cells: int) -> None:
     """Numbered, with the lines after the first hanging under it."""
-    number_cells = len(f"{len(observations.claims)}. ")
     for number, claim in enumerate(observations.claims, start=1):
-        grid = Grid.grid()
-        grid.add_column(width=number_cells)
-        grid.add_column(max_width=prose_cells - number_cells, overflow="fold")
-        grid.add_row(Text(f"{number}."), Text(clean(claim)))
-        console.print(Padding(grid, 0, expand=False))
+        head = f"{number}. "
+        _say(console, head + _prose(claim, prose_cells - len(head)).replace("\n", "\n" + " " * len(head)))
+
+
+def _prose(text: str, cells: int) -> str:
+    return "\n".join(wrap(clean(text), cells))
 
 
 def _say(console: Console, text: str, style: str = "") -> None:

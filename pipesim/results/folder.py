@@ -48,20 +48,26 @@ def new_study(root: Path, name: str, chosen: str | None) -> Iterator[Staging]:
     """
     target = None if chosen is None else Path(chosen).expanduser().absolute()
     if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StudyFolderError(f"study.dir={chosen} exists and is not an empty folder. Choose another; nothing was changed.")
+        raise StudyFolderError(
+            f"study.dir={chosen} exists and is not an empty folder. Choose another; nothing was changed."
+        )
     parent = root if target is None else target.parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
         staging = Staging(Path(tempfile.mkdtemp(prefix=".partial-", dir=parent)))
     except OSError as error:
-        raise StudyFolderError(f"{parent} cannot be written: {error.strerror}. Choose another with study.dir=PATH.") from None
+        raise StudyFolderError(
+            f"{parent} cannot be written: {error.strerror}. Choose another with study.dir=PATH."
+        ) from None
     try:
         staging.path.chmod(0o777 & ~_umask())
         yield staging
         _sync(staging.path)
         staging.final = _claim(staging.path, target or parent / slug(name), numbered=target is None)
     except OSError as error:
-        raise StudyFolderError(f"the study could not be written to {parent}: {error.strerror}. Nothing was kept.") from error
+        raise StudyFolderError(
+            f"the study could not be written to {parent}: {error.strerror}. Nothing was kept."
+        ) from error
     finally:
         if staging.final is None:
             shutil.rmtree(staging.path, ignore_errors=True)

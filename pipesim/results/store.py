@@ -30,8 +30,11 @@ def read(folder: Path) -> list[Row]:
         raise ValueError(f"{folder / PARQUET} cannot be read: {error}") from None
     if table.schema.names != SCHEMA.names:
         odd = sorted(set(table.schema.names) ^ set(SCHEMA.names))
-        raise ValueError(f"{folder / PARQUET} has other columns than this version writes: {', '.join(odd) or 'their order'}.")
-    return table.cast(SCHEMA).to_pylist()
+        raise ValueError(
+            f"{folder / PARQUET} has other columns than this version writes: {', '.join(odd) or 'their order'}."
+        )
+    rows: list[Row] = table.cast(SCHEMA).to_pylist()
+    return rows
 
 
 def to_csv(table: pa.Table) -> str:

@@ -47,7 +47,9 @@ def problems(name: str, p: int, m: int, v: int = 1) -> list[str]:
 def make_schedule(name: str, *, p: int, m: int, v: int = 1) -> Schedule:
     """The schedule of p ranks, m micro-batches and v virtual stages per rank; ``ValueError`` names every broken rule."""
     sizes = {"p": p, "m": m, "v": v}
-    wrong = [f"{key}={size!r} must be a whole number of at least 1." for key, size in sizes.items() if not _counts(size)]
+    wrong = [
+        f"{key}={size!r} must be a whole number of at least 1." for key, size in sizes.items() if not _counts(size)
+    ]
     if found := wrong or problems(name, p, m, v):
         raise ValueError("\n".join(found))
     return _FAMILIES[name](p, m)

@@ -58,7 +58,9 @@ def _seconds_per_op(schedule: Schedule, forward_s: ArrayLike, input_s: ArrayLike
     ):
         values = np.asarray(seconds, np.float64)
         if values.shape not in ((), (schedule.stages,)):
-            raise ValueError(f"{name} has shape {values.shape}; give one number or one for each of {schedule.stages} stages.")
+            raise ValueError(
+                f"{name} has shape {values.shape}; give one number or one for each of {schedule.stages} stages."
+            )
         if not np.all(np.isfinite(values) & (values >= 0)):
             raise ValueError(f"{name}={seconds} must be finite and at least 0.")
         table[op] = values
@@ -79,7 +81,9 @@ def _describe_deadlock(schedule: Schedule, needs: Dependencies, stuck: np.ndarra
         for i, needed in ((i, int(n)) for i in slot for n in (needs.remote[i], needs.local[i])):
             if needed >= 0 and np.isnan(end_s[needed]):
                 waits_for[rank] = rank_of[needed]
-                lines[rank] = f"rank {rank}: {schedule.action(i)} waits for {schedule.action(needed)} of rank {rank_of[needed]}"
+                lines[rank] = (
+                    f"rank {rank}: {schedule.action(i)} waits for {schedule.action(needed)} of rank {rank_of[needed]}"
+                )
                 break
     cycle = kernel.deadlock_cycle(waits_for)
     return "\n".join([f"{schedule.name} deadlocks:", *(lines[rank] for rank in cycle)])

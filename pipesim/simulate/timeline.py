@@ -33,7 +33,9 @@ class Timeline:
         """Seconds of work of each rank, shape (p,); a pair's slot counts once."""
         slots = np.r_[True, ~self.schedule.joined[:-1]]  # the second half of a pair opens no slot
         work_s = np.where(slots, self.end_s - self.start_s, 0.0)
-        return np.add.reduceat(np.r_[work_s, 0.0], self.schedule.rank_start[:-1]) * (np.diff(self.schedule.rank_start) > 0)
+        return np.add.reduceat(np.r_[work_s, 0.0], self.schedule.rank_start[:-1]) * (
+            np.diff(self.schedule.rank_start) > 0
+        )
 
     @property
     def span_s(self) -> float:

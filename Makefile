@@ -1,0 +1,37 @@
+# Everything happens in .venv; `make run` and `make test` set it up first.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+
+.PHONY: run test quick check lock clean
+
+run: .venv/ready  ## the main job: every way to cut BLOOM 176B over 384 GPUs
+	$(BIN)/python experiments/run.py -m parallel.t=1,2,4,8 parallel.p=6,12,24
+
+test: .venv/ready  ## all tests
+	$(BIN)/python -m pytest
+
+quick: .venv/ready  ## the tests that take seconds
+	$(BIN)/python -m pytest -m "not slow"
+
+check: .venv/ready  ## format, lint, types, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+lock: ## newest versions that pyproject.toml allows, written to requirements.lock
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check ".[dev]"
+	.venv-lock/bin/pip freeze --exclude pipesim > requirements.lock
+	rm -rf .venv-lock
+
+.venv/ready: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+clean:
+	rm -rf .venv outputs build *.egg-info
