@@ -281,10 +281,8 @@ def asked(config: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], Point
         "costs": config["costs"]["kind"],
         "schedule": config["schedule"]["name"],
         **{key: parallel[key] for key in ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")},
-        **{
-            key: training[key]
-            for key in ("recompute", "precision", "attention", "micro_batch", "global_batch", "seq_length")
-        },
+        **{key: training[key] for key in ("recompute", "precision", "attention", "micro_batch", "global_batch")},
+        "seq_length": training["seq_length"] or config["model"]["context"],
     }
     fits_column = {key: value for key, value in known.items() if not isinstance(value, int) or abs(value) < 2**63}
     return fits_column, partial(build, config)

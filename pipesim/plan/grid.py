@@ -68,7 +68,6 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
         "reason": None if memory <= limit else _shortfall(row["heaviest_rank"], memory, limit),
         "d": point.layout.d,
         "gpus": point.layout.t * point.layout.p * point.layout.c * (point.layout.d or 1),
-        "seq_length": point.training.seq_length or point.model.context,
         "stage_units": list(units),
         "imbalance": imbalance,
         "efficiency_bound": 1 / imbalance,

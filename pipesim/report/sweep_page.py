@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pipesim.report.document import Axis, Chart, Column, Document, Mark, Section, Table
@@ -11,7 +12,7 @@ from pipesim.report.formats import show
 from pipesim.report.words import DEFINITIONS, layout_name, provenance
 
 Row = Mapping[str, Any]
-Varied = tuple[str, ...]
+Named = Callable[[Row], str]
 
 _IDENTITY = ("model", "cluster", "costs", "schedule", "t", "p", "d", "c", "e", "v", "zero", "recompute",
              "sequence_parallel", "precision", "attention", "micro_batch", "global_batch", "seq_length")  # fmt: skip
@@ -26,19 +27,20 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
 
 def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
     order = ranked(rows)
-    varied = tuple(name for name in _IDENTITY if name in _ALWAYS or len({row[name] for row in rows}) > 1)
+    varied = tuple(name for name in _IDENTITY if len({row[name] for row in rows}) > 1)
+    named = partial(layout_name, varied=varied)
     refused = [row for row in rows if row["status"] not in ("ok", "infeasible")]
-    sections = [Section(title="Answer", blocks=(*_answers(rows, order), _counts(rows)))]
+    sections = [Section(title="Answer", blocks=(*_answers(rows, order, named), _counts(rows)))]
     if order:
         sections += [
             Section(title="Layouts, ranked", blocks=(_ranking(order, varied),)),
-            Section(title="Comparison", blocks=_charts(order)),
-            Section(title="Where the step's seconds go", blocks=(_shares(order),)),
+            Section(title="Comparison", blocks=_charts(order, named)),
+            Section(title="Where the step's seconds go", blocks=(_shares(order, named),)),
         ]
     if shortfalls := [row for row in order if not row["fits"]]:
-        sections.append(Section(title="What does not fit", blocks=(_reasons("Shortfalls", shortfalls),)))
+        sections.append(Section(title="What does not fit", blocks=(_reasons("Shortfalls", shortfalls, named),)))
     if refused:
-        sections.append(Section(title="What cannot run", blocks=(_reasons("Broken rules", refused),)))
+        sections.append(Section(title="What cannot run", blocks=(_reasons("Broken rules", refused, named),)))
     sections.append(Section(title="How to read this", blocks=(*DEFINITIONS, provenance(manifest))))
     return Document(
         title=f"{len(rows)} layouts of {_named(rows, 'model')} on {_named(rows, 'cluster')}", sections=tuple(sections)
@@ -49,31 +51,31 @@ def _named(rows: Sequence[Row], column: str) -> str:
     return ", ".join(sorted({str(row[column]) for row in rows}))
 
 
-def _answers(rows: Sequence[Row], order: Sequence[Row]) -> tuple[str, ...]:
+def _answers(rows: Sequence[Row], order: Sequence[Row], named: Named) -> tuple[str, ...]:
     """One answer for each model and cluster: layouts of different ones are no alternatives."""
     asked = sorted({(str(row["model"]), str(row["cluster"])) for row in rows})
     return tuple(
         (f"{model} on {cluster}: " if len(asked) > 1 else "")
-        + _answer([row for row in order if (row["model"], row["cluster"]) == (model, cluster)])
+        + _answer([row for row in order if (row["model"], row["cluster"]) == (model, cluster)], named)
         for model, cluster in asked
     )
 
 
-def _answer(order: Sequence[Row]) -> str:
+def _answer(order: Sequence[Row], named: Named) -> str:
     best = [row for row in order if row["fits"]]
     if not best:
         if not order:
             return "No layout can run: every one breaks a rule."
-        return f"No layout fits. The nearest is {layout_name(order[0])}: {order[0]['reason']}"
+        return f"No layout fits. The nearest is {named(order[0])}: {order[0]['reason']}"
     first = best[0]
     text = (
-        f"The fastest layout that fits is {layout_name(first)}: {show(first['step_time_s'], 'seconds')} a step, "
+        f"The fastest layout that fits is {named(first)}: {show(first['step_time_s'], 'seconds')} a step, "
         f"MFU {show(first['mfu'], 'percent')}, {show(first['memory_bytes'], 'bytes')} of "
         f"{show(first['memory_limit_bytes'], 'bytes')}; bound by {first['verdict']}."
     )
     if len(best) > 1:
         slower = best[1]["step_time_s"] / first["step_time_s"] - 1
-        text += f" The runner-up, {layout_name(best[1])}, takes {show(slower, 'percent')} longer."
+        text += f" The runner-up, {named(best[1])}, takes {show(slower, 'percent')} longer."
     if first["costs"] == "full":
         text += " No intervals are given yet: layouts within about 10 % of each other cannot be told apart."
     return text
@@ -89,7 +91,7 @@ def _counts(rows: Sequence[Row]) -> Table:
     )
 
 
-def _ranking(order: Sequence[Row], varied: Varied) -> Table:
+def _ranking(order: Sequence[Row], varied: Sequence[str]) -> Table:
     measures: tuple[tuple[str, str, Any], ...] = (
         ("m", "num_microbatches", "count"), ("step", "step_time_s", "seconds"), ("MFU", "mfu", "percent"),
         ("tokens/s/GPU", "tokens_per_s_per_gpu", "number"), ("bubble (idle/total)", "bubble_fraction", "percent"),
@@ -97,9 +99,10 @@ def _ranking(order: Sequence[Row], varied: Varied) -> Table:
         ("memory", "memory_bytes", "bytes"), ("fits", "fits", "flag"), ("DP sent", "dp_bytes_per_gpu", "bytes"),
         ("TP sent", "tp_bytes_per_gpu", "bytes"), ("best possible", "efficiency_bound", "percent"), ("bound by", "verdict", "text"),
     )  # fmt: skip
+    shown = [name for name in _IDENTITY if name in varied or name in _ALWAYS]
     identity = [
         Column(title=name.replace("_", "-"), kind="text" if isinstance(order[0][name], str) else "count")
-        for name in varied
+        for name in shown
     ]
     return Table(
         title="Fastest first; what does not fit stands last",
@@ -109,7 +112,7 @@ def _ranking(order: Sequence[Row], varied: Varied) -> Table:
             *(Column(title=title, kind=kind) for title, _, kind in measures),
         ),
         rows=tuple(
-            (index if row["fits"] else None, *(row[name] for name in varied), *(row[name] for _, name, _ in measures))
+            (index if row["fits"] else None, *(row[name] for name in shown), *(row[name] for _, name, _ in measures))
             for index, row in enumerate(order, start=1)
         ),
         emphasis=frozenset({0}) if order[0]["fits"] else frozenset(),
@@ -117,7 +120,7 @@ def _ranking(order: Sequence[Row], varied: Varied) -> Table:
     )
 
 
-def _charts(order: Sequence[Row]) -> tuple[Chart, ...]:
+def _charts(order: Sequence[Row], named: Named) -> tuple[Chart, ...]:
     limit = order[0]["memory_limit_bytes"]
     one_limit = len({row["memory_limit_bytes"] for row in order}) == 1
     bubble = Axis(title="bubble fraction (idle/total)", kind="percent")
@@ -128,7 +131,7 @@ def _charts(order: Sequence[Row]) -> tuple[Chart, ...]:
             caption="Every layout: memory of its heaviest rank and its share of idle time. Down and left is better.",
             x=Axis(title="memory of the heaviest rank", kind="bytes"),
             y=bubble,
-            marks=_marks(order, "memory_bytes", "bubble_fraction"),
+            marks=_marks(order, "memory_bytes", "bubble_fraction", named),
             x_limit=(limit, f"{show(limit, 'bytes')} a GPU") if one_limit else None,
         ),
         Chart(
@@ -137,7 +140,7 @@ def _charts(order: Sequence[Row]) -> tuple[Chart, ...]:
             caption="What each GPU sends in a step (tensor, data, pipeline) and its share of idle time. Down and left is better.",
             x=bubble,
             y=Axis(title="sent per GPU and step", kind="bytes", log=True),
-            marks=_marks(order, "bubble_fraction", "sent_bytes"),
+            marks=_marks(order, "bubble_fraction", "sent_bytes", named),
         ),
         Chart(
             slug="time-against-memory",
@@ -145,24 +148,24 @@ def _charts(order: Sequence[Row]) -> tuple[Chart, ...]:
             caption="The choice itself: faster is down, roomier is left.",
             x=Axis(title="memory of the heaviest rank", kind="bytes"),
             y=Axis(title="step time", kind="seconds", log=True),
-            marks=_marks(order, "memory_bytes", "step_time_s"),
+            marks=_marks(order, "memory_bytes", "step_time_s", named),
             x_limit=(limit, f"{show(limit, 'bytes')} a GPU") if one_limit else None,
         ),
     )
 
 
-def _marks(order: Sequence[Row], x: str, y: str) -> tuple[Mark, ...]:
+def _marks(order: Sequence[Row], x: str, y: str, named: Named) -> tuple[Mark, ...]:
     def value(row: Row, name: str) -> float:
         sent = ("tp_bytes_per_gpu", "dp_bytes_per_gpu", "pp_bytes_per_gpu")
         return float(sum(row[each] for each in sent) if name == "sent_bytes" else row[name])
 
     return tuple(
-        Mark(x=value(row, x), y=value(row, y), label=layout_name(row), group="fits" if row["fits"] else "does not fit")
+        Mark(x=value(row, x), y=value(row, y), label=named(row), group="fits" if row["fits"] else "does not fit")
         for row in order
     )
 
 
-def _shares(order: Sequence[Row]) -> Table:
+def _shares(order: Sequence[Row], named: Named) -> Table:
     """Every layout's step by what it is spent on."""
     groups: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("computing", ("matmul_s", "attention_s", "elementwise_s", "launch_s")),
@@ -184,15 +187,14 @@ def _shares(order: Sequence[Row]) -> Table:
             Column(title="step", kind="seconds"),
         ),
         rows=tuple(
-            (layout_name(row), *(sum(row[item] for item in items) for _, items in used), row["step_time_s"])
-            for row in order
+            (named(row), *(sum(row[item] for item in items) for _, items in used), row["step_time_s"]) for row in order
         ),
     )
 
 
-def _reasons(title: str, rows: Sequence[Row]) -> Table:
+def _reasons(title: str, rows: Sequence[Row], named: Named) -> Table:
     return Table(
         title=title,
         columns=(Column(title="layout"), Column(title="reason")),
-        rows=tuple((layout_name(row), row["reason"]) for row in rows),
+        rows=tuple((named(row), row["reason"]) for row in rows),
     )

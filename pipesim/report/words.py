@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 TIME_WORDS = {
@@ -41,10 +41,16 @@ DEFINITIONS = (
 )
 
 
-def layout_name(row: Mapping[str, Any]) -> str:
-    """``t4 p12 d8 b2 1f1b``: short, and the same wherever a layout is named; degrees of 1 beyond t, p, d are left out."""
-    more = "".join(f" {key}{row[key]}" for key in ("c", "e", "v") if (row[key] or 1) > 1)
-    return f"t{row['t']} p{row['p']} d{row['d'] or '?'}{more} b{row['micro_batch']} {row['schedule']}"
+def layout_name(row: Mapping[str, Any], varied: Collection[str] = ("micro_batch", "schedule")) -> str:
+    """``t4 p12 d8 b2 1f1b``: the degrees (those of 1 beyond t, p, d are left out), and whatever else is ``varied``."""
+    degrees = "".join(f" {key}{row[key]}" for key in ("c", "e", "v") if (row[key] or 1) > 1)
+    signs = {
+        "micro_batch": f"b{row['micro_batch']}", "global_batch": f"B{row['global_batch']}", "zero": f"ZeRO-{row['zero']}",
+        "sequence_parallel": "SP" if row["sequence_parallel"] else "", "seq_length": f"s{row['seq_length']}",
+    }  # fmt: skip
+    words = ("schedule", "recompute", "attention", "precision", "costs", "model", "cluster")
+    more = [signs[name] for name in signs if name in varied] + [str(row[name]) for name in words if name in varied]
+    return " ".join([f"t{row['t']} p{row['p']} d{row['d'] or '?'}{degrees}", *filter(None, more)])
 
 
 def provenance(manifest: Mapping[str, Any]) -> str:

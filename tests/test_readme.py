@@ -1,0 +1,52 @@
+"""What the README shows is what the commands print."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def _shown() -> list[tuple[str, list[str]]]:
+    """(command, lines shown under it) for every ``$`` line of a console block that has output."""
+    shown = []
+    for block in re.findall(r"```console\n(.*?)```", README, flags=re.DOTALL):
+        for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, flags=re.MULTILINE):
+            if output:
+                shown.append((command, [line for line in output.splitlines() if line != "…"]))
+    return shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "lines"), _shown(), ids=lambda value: value if isinstance(value, str) else "")
+def test_the_readmes_output_is_real(command, lines, tmp_path):
+    words = shlex.split(command)
+    assert words[:2] == ["python", "experiments/run.py"]
+    run = [sys.executable, str(ROOT / words[1]), *words[2:], f"study.dir={tmp_path / 'study'}"]
+    printed = iter(subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout.splitlines())
+    missing = [line for line in lines if line not in printed]
+    assert not missing, "lines that were not printed, or not in this order"
+
+
+def test_the_readme_shows_two_real_outputs():
+    assert [command for command, _ in _shown()] == [
+        "python experiments/run.py -m parallel.t=1,2,4,8 parallel.p=6,12,24",
+        "python experiments/run.py",
+    ]
+
+
+def test_the_readmes_python_runs():
+    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_the_readmes_files_exist():
+    for link in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / link).exists(), link
+    for name in re.findall(r"`(pipesim/[\w/.]+)`", README):
+        assert (ROOT / name).exists(), name
