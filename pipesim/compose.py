@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -50,23 +51,53 @@ def expand(
 ) -> Iterator[dict[str, Any]]:
     """The plain config of every combination of ``axes`` (key -> values as they are typed on a command line).
 
-    Composes once for each combination of group choices and sets plain values in place, with Hydra's own parser and type
-    checks, so that the result is what Hydra would compose for that job.
+    Composes once for each combination of group choices, checks each value of a plain key there once against the schema,
+    and sets it in a copy; the result is what Hydra would compose for that job.
     """
-    composed = {key: texts for key, texts in axes.items() if _is_composed(key, loader)}
-    parser = OverridesParser.create()
-    values = {
-        key: [parser.parse_override(f"{key}={text}").value() for text in texts]
-        for key, texts in axes.items()
-        if key not in composed
-    }
+    values = {key: texts for key, texts in axes.items() if not any(_is_composed(key, text, loader) for text in texts)}
+    composed = {key: texts for key, texts in axes.items() if key not in values}
     for choices in itertools.product(*([f"{key}={text}" for text in texts] for key, texts in composed.items())):
         composition = compose([*fixed, *choices])
         config.refuse_unknown(composition)
-        for settings in itertools.product(*values.values()):
-            for key, value in zip(values, settings, strict=True):
-                OmegaConf.update(composition, key, value)
-            yield config.plain(composition)
+        if _has_interpolation(composition):  # a value may follow another: nothing can be set without resolving anew
+            for settings in itertools.product(*([f"{key}={text}" for text in texts] for key, texts in values.items())):
+                yield config.plain(compose([*fixed, *choices, *settings]))
+            continue
+        checked = [
+            [(key.split("."), _checked(composition, key, text)) for text in texts] for key, texts in values.items()
+        ]
+        base = config.plain(composition)
+        for changes in itertools.product(*checked):
+            yield functools.reduce(lambda changed, change: _with(changed, *change), changes, base)
+
+
+def _is_composed(key: str, text: str, loader: ConfigLoader) -> bool:
+    """Whether this needs composing anew: a group's choice, an added or deleted key, Hydra's own, a mapping, a reference."""
+    plain_key = all(part.isidentifier() for part in key.split("."))
+    return (
+        not plain_key
+        or key.split(".")[0] == "hydra"
+        or any(sign in text for sign in ("{", "???"))
+        or bool(loader.get_group_options(key))
+    )
+
+
+def _has_interpolation(composition: DictConfig) -> bool:
+    own = {key: value for key, value in OmegaConf.to_container(composition).items() if key != "hydra"}  # type: ignore[union-attr]
+    return "${" in json.dumps(own, default=str)
+
+
+def _checked(composition: DictConfig, key: str, text: str) -> Any:
+    """The value as the schema takes it: parsed by Hydra, converted and refused by OmegaConf."""
+    OmegaConf.update(composition, key, OverridesParser.create().parse_override(f"{key}={text}").value())
+    value = OmegaConf.select(composition, key)
+    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def _with(config: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """A copy that differs at ``path`` and shares everything else."""
+    first, *rest = path
+    return {**config, first: _with(config[first], rest, value) if rest else value}
 
 
 def record(composition: DictConfig) -> None:
@@ -131,9 +162,3 @@ def typed(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(typed(each) for each in value)}]"
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
-
-
-def _is_composed(key: str, loader: ConfigLoader) -> bool:
-    """Whether a new value of this key needs composing anew: a group's choice, an added or deleted key, Hydra's own."""
-    plain_key = all(part.isidentifier() for part in key.split("."))
-    return not plain_key or key.split(".")[0] == "hydra" or bool(loader.get_group_options(key))

@@ -84,8 +84,9 @@ def render_again(folder: Path) -> None:
 
 def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, str]:
     """Every file of a study that follows from its table: name -> text."""
-    files = {"report.md": markdown.to_markdown(document), "report.html": html.to_html(document)}
-    files |= {document.figure_folder + name: svg for name, svg in figures.figures(document).items()}
+    drawn = figures.figures(document)
+    files = {"report.md": markdown.to_markdown(document), "report.html": html.to_html(document, drawn)}
+    files |= {document.figure_folder + name: svg for name, svg in drawn.items()}
     if kind == "layout" and rows[0]["status"] != "failed":
         files["trace.json"] = trace.chrome_trace(_timeline(rows[0]))
     return files

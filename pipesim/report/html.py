@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ from pipesim.report.formats import clean, show
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def to_html(document: Document) -> str:
-    """Plotly's 5 MB of JavaScript come along only if there is a chart to show."""
+def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
+    """Plotly's 5 MB of JavaScript come along only if there is a chart to show.
+
+    ``drawn`` are the pictures as ``figures.figures`` gives them, if they are there already.
+    """
+    pictures = figures.figures(document) if drawn is None else drawn
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -28,13 +33,12 @@ def to_html(document: Document) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(show=show, clean=clean, sort_key=_sort_key)
-    drawn = list(figures.pictures(document))
     return environment.get_template("report.html.jinja").render(
         document=document,
         kind=lambda block: type(block).__name__,
         style=_own("report.css"),
-        plotly_js=_plotly_js() if any(isinstance(view, Chart) for view in drawn) else "",
-        picture=lambda view: _picture(view, document.language),
+        plotly_js=_plotly_js() if any(isinstance(view, Chart) for view in figures.pictures(document)) else "",
+        picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
         plot=_plot,
     )
 
@@ -49,9 +53,8 @@ def _plotly_js() -> Markup:
     return Markup(get_plotlyjs())
 
 
-def _picture(view: Chart | TimelineView, language: str) -> Markup:
+def _picture(view: Chart | TimelineView, svg: str) -> Markup:
     """A timeline inline, for its tooltips; a chart as an image, because it stands in only where scripts do not run."""
-    svg = figures.draw(view, language)
     if isinstance(view, TimelineView):
         return Markup(svg)
     data = base64.b64encode(svg.encode()).decode()

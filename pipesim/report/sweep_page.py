@@ -43,7 +43,8 @@ def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
         sections.append(Section(title="What cannot run", blocks=(_reasons("Broken rules", refused, named),)))
     sections.append(Section(title="How to read this", blocks=(*DEFINITIONS, provenance(manifest))))
     return Document(
-        title=f"{len(rows)} layout{'s' * (len(rows) > 1)} of {_named(rows, 'model')} on {_named(rows, 'cluster')}", sections=tuple(sections)
+        title=f"{len(rows)} layout{'s' * (len(rows) > 1)} of {_named(rows, 'model')} on {_named(rows, 'cluster')}",
+        sections=tuple(sections),
     )
 
 

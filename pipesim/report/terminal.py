@@ -20,6 +20,7 @@ from pipesim.report.wrap import wrap
 Justify = Literal["left", "right"]
 
 _PROSE_CELLS = 100
+_MOST_ROWS = 60
 _UNBOUNDED_CELLS = 1_000_000
 
 
@@ -60,6 +61,8 @@ def _print_block(console: Console, block: Block, bold: str, prose_cells: int) ->
     elif isinstance(block, Table):
         _say(console, "\n" + block.title, bold)
         console.print(_grid(block, bold))
+        if len(block.rows) > _MOST_ROWS:
+            _say(console, f"… {len(block.rows) - _MOST_ROWS:,} more rows in the report")
         if block.note:
             _say(console, _prose(block.note, prose_cells))
     elif isinstance(block, Observations):
@@ -75,7 +78,7 @@ def _grid(table: Table, bold: str) -> Grid:
     for column in table.columns:
         justify: Justify = "left" if column.kind == "text" else "right"
         grid.add_column(Text(clean(column.title)), justify=justify, overflow="fold")
-    for index, row in enumerate(table.rows):
+    for index, row in enumerate(table.rows[:_MOST_ROWS]):
         cells = (Text(show(value, column.kind)) for value, column in zip(row, table.columns, strict=True))
         grid.add_row(*cells, style=bold if index in table.emphasis else "")
     return grid
