@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -158,7 +159,13 @@ def _grid(axes: Mapping[str, Sequence[Any]], overrides: list[str]) -> Iterator[d
 
 
 def typed(value: Any) -> str:
-    """A value as one types it in an override."""
+    """A value as one types it in an override; text in quotes where Hydra would read something else."""
     if isinstance(value, list | tuple):
         return f"[{','.join(typed(each) for each in value)}]"
-    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+    if not isinstance(value, str):
+        return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+    if re.fullmatch(
+        r"(?!true$|false$|null$|nan$|inf$)[A-Za-z_][\w.-]*|\d+[A-Za-z]\d+[A-Za-z]", value, re.ASCII | re.IGNORECASE
+    ):
+        return value
+    return "'" + re.sub(r"(\\*)('|$)", lambda end: 2 * end[1] + ("\\'" if end[2] else ""), value) + "'"

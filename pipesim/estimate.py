@@ -105,6 +105,7 @@ def _cut(points: Sequence[Point]) -> Cut:
         d=column([point.layout.d for point in points]),
         c=column([point.layout.c for point in points]),
         e=column([point.layout.e for point in points]),
+        gpus=column([_gpus(point) for point in points]),
         micro_batch=column([point.training.micro_batch for point in points]),
         seq_length=column([_seq_length(point) for point in points]),
         zero=first.layout.zero,
@@ -164,7 +165,7 @@ def _seconds(
     }
     seconds |= {
         "imbalance": busy_s.max(axis=1) - busy_s.mean(axis=1),
-        "bubble": free_s - busy_s.max(axis=1),
+        "bubble": np.maximum(free_s - busy_s.max(axis=1), 0.0),  # sums of one order and another differ in the last bit
         "pp_exposed": makespan_s - free_s,
         "dp_exposed": _on_ranks(prices.dp_s, pipeline).max(axis=1),
         "optimizer": _on_ranks(prices.optimizer_s, pipeline).max(axis=1),

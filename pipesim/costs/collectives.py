@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -24,16 +25,20 @@ def intra_node_link(cluster: ClusterSpec, costs: CostConstants) -> Link:
     return Link(achieved, cluster.intra_node.latency_s)
 
 
-def group_link(cluster: ClusterSpec, costs: CostConstants, size: Number, stride: Number) -> Link:
-    """The slowest link of a ring over ``size`` ranks that lie ``stride`` global ranks apart.
+def group_link(
+    cluster: ClusterSpec, costs: CostConstants, size: Number, stride: Number, gpus: Number = math.inf
+) -> Link:
+    """The slowest link of any ring over ``size`` ranks that lie ``stride`` global ranks apart, of ``gpus`` in use.
 
-    A group that leaves its node shares the node's network with the rings of its neighbours: as many as the stride, at
-    most all GPUs of the node. t is innermost (stride 1), then c, d and p, as Megatron-LM and DeepSpeed place ranks.
+    t is innermost (stride 1), then c, d and p, as Megatron-LM and DeepSpeed place ranks. Groups that fill a node evenly
+    stay inside; else some group leaves its node, and shares its network with the rings of its neighbours: as many as the
+    stride, at most all GPUs of the node.
     """
     inside = intra_node_link(cluster, costs)
     rings = np.minimum(stride, cluster.gpus_per_node)
     across = cluster.inter_node.bandwidth_bytes_per_s * costs.inter_node_efficiency / rings
-    leaves = np.multiply(size, stride) > cluster.gpus_per_node
+    block = np.multiply(size, stride)
+    leaves = (np.asarray(size) > 1) & (np.asarray(gpus) > cluster.gpus_per_node) & (cluster.gpus_per_node % block != 0)
     return Link(
         np.where(leaves, np.minimum(across, inside.bandwidth_bytes_per_s), inside.bandwidth_bytes_per_s),
         np.where(leaves, cluster.inter_node.latency_s, inside.latency_s),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pipesim.costs.collectives import Number
@@ -18,6 +19,8 @@ class Cut:
     e: Number
     micro_batch: Number
     seq_length: Number
+    gpus: Number = math.inf
+    """In use; the default is more than one node has."""
     zero: int
     sequence_parallel: bool
     recompute: Recompute

@@ -28,18 +28,16 @@ def price(point: Point, cut: Cut) -> Prices:
         for item, own in memory.state_bytes(shared, replicas, cut.zero, cut.gradient_bytes).items()
     }
 
-    stride = np.multiply(cut.t, cut.c)
-    gathers = 3 * micro_batches(cut, point) if cut.zero == 3 else 2  # ZeRO-3 gathers forward and backward, then reduces
     dp_bytes, dp_s = np.zeros_like(shared), np.zeros_like(shared)
-    for held, group, apart in ((shared, replicas, cut.t), (experts, expert_replicas, stride * cut.e)):
-        message = held * cut.reduce_bytes
-        link = collectives.group_link(cluster, costs, group, apart)
-        dp_bytes = dp_bytes + gathers * collectives.ring_sent_bytes(message, group)
-        dp_s = dp_s + gathers * collectives.ring_half_s(message, group, link) * (held > 0)
+    for held, group, apart in ((shared, replicas, cut.t), (experts, expert_replicas, cut.t * cut.e)):
+        link = collectives.group_link(cluster, costs, group, apart, cut.gpus)
+        for count, each in _data_parallel_halves(point, cut):
+            dp_bytes = dp_bytes + count * collectives.ring_sent_bytes(held * each, group)
+            dp_s = dp_s + count * collectives.ring_half_s(held * each, group, link) * (held > 0)
     updated = (shared / replicas + experts / expert_replicas) if cut.zero else shared + experts
 
     hop_bytes = cut.tokens * model.hidden * memory.ELEMENT_BYTES / cut.norm_share
-    hop_link = collectives.group_link(cluster, costs, layout.p, stride * cut.d)
+    hop_link = collectives.group_link(cluster, costs, layout.p, cut.t * replicas, cut.gpus)
     flops, again = _flops_per_token(model, cut)
     return Prices(
         seconds=stage_seconds(model, cluster, costs, cut, stages),
@@ -62,8 +60,16 @@ def price(point: Point, cut: Cut) -> Prices:
     )
 
 
-def micro_batches(cut: Cut, point: Point) -> Number:
-    return point.training.global_batch / (cut.micro_batch * cut.d)
+def _data_parallel_halves(point: Point, cut: Cut) -> tuple[tuple[Number, int], ...]:
+    """How often a step reduces gradients and gathers weights, each half an all-reduce, and the bytes per parameter.
+
+    Without ZeRO the reduced gradients are gathered, with it the updated weights. ZeRO-3 gathers weights forward and
+    backward and reduces gradients for every micro-batch. Source: Rajbhandari et al. 2020, section 7.
+    """
+    if cut.zero < 3:
+        return (1, cut.reduce_bytes), (1, memory.ELEMENT_BYTES if cut.zero else cut.reduce_bytes)
+    m = point.training.global_batch / (cut.micro_batch * cut.d)
+    return (m, cut.reduce_bytes), (2 * m, memory.ELEMENT_BYTES)
 
 
 def _stage_parameters(
@@ -73,7 +79,8 @@ def _stage_parameters(
 
     A tied head is a copy of its own unless one stage holds both ends.
     """
-    shared = stages.embedding * parameters.embedding_parameters(model) / cut.t
+    table = model.vocab * model.hidden  # positions and the norm behind it are whole on every tensor rank
+    shared = stages.embedding * (table / cut.t + parameters.embedding_parameters(model) - table)
     own_head = stages.head * (1 - stages.embedding) if model.tied_embeddings else stages.head
     shared = shared + own_head * parameters.head_parameters(model) / cut.t
     shared = shared + stages.head * parameters.final_norm_parameters(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -83,14 +84,13 @@ def layer_communication_s(
     parallelism splits each into (Korthikanti et al. 2022, section 4.2.2). cp: keys and values go once around the ring
     (Liu et al., "Ring Attention", 2023); their gradients travel backward as well. ep: tokens to their experts and back.
     """
+    group_link = partial(collectives.group_link, cluster, costs, gpus=cut.gpus)
     activation_bytes = cut.tokens * model.hidden * ELEMENT_BYTES
-    tp = 2 * collectives.ring_all_reduce_s(activation_bytes, cut.t, collectives.group_link(cluster, costs, cut.t, 1))
-    cp_link = collectives.group_link(cluster, costs, cut.c, cut.t)
-    cp = collectives.ring_half_s(cut.c * key_value_bytes(model, cut), cut.c, cp_link)
+    tp = 2 * collectives.ring_all_reduce_s(activation_bytes, cut.t, group_link(cut.t, 1))
+    cp = collectives.ring_half_s(cut.c * key_value_bytes(model, cut), cut.c, group_link(cut.c, cut.t))
     talk: dict[str, Number] = {"tp": tp, "cp": cp}
     if moe and model.moe is not None:
-        ep_link = collectives.group_link(cluster, costs, cut.e, np.multiply(cut.t, cut.c))
-        talk["ep"] = 2 * collectives.all_to_all_s(activation_bytes * model.moe.top_k, cut.e, ep_link)
+        talk["ep"] = 2 * collectives.all_to_all_s(activation_bytes * model.moe.top_k, cut.e, group_link(cut.e, cut.t))
     return talk
 
 

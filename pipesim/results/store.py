@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,15 @@ def read(folder: Path) -> list[Row]:
 
 
 def to_csv(table: pa.Table) -> str:
+    rows = table.to_pylist()
+    return _line(COLUMNS) + "".join(_line(_cell(value) for value in row.values()) for row in rows)
+
+
+def _line(cells: Iterable[Any]) -> str:
+    """Written with CR LF, so that a cell with either is quoted, and ended with LF alone."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([_cell(value) for value in row.values()] for row in table.to_pylist())
-    return out.getvalue()
+    csv.writer(out, lineterminator="\r\n").writerow(cells)
+    return out.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cell(value: Any) -> Any:
