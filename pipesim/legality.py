@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 from pipesim import schedules
 from pipesim.costs.stage import balanced_partition
 from pipesim.specs import Invalid, ParallelLayout, Point, divisors, nearest_divisors
 
-LECTURE_EXPLAINS = "costs.kind=lecture cuts the model into equal blocks"
+_LECTURE = "costs.kind=lecture cuts the model into equal blocks"
 
 
 def resolve(point: Point) -> Point:
@@ -33,35 +35,41 @@ def micro_batches(point: Point) -> int:
 
 def _with_d(point: Point) -> tuple[ParallelLayout, list[str]]:
     layout, gpus = point.layout, point.cluster.gpus
-    cut = layout.t * layout.p * layout.c
-    named = f"parallel.t={layout.t} x parallel.p={layout.p}" + (f" x parallel.c={layout.c}" if layout.c > 1 else "")
+    degrees = {"t": layout.t, "p": layout.p} | ({"c": layout.c} if layout.c > 1 else {})
     if layout.d is not None:
-        if cut * layout.d > gpus:
-            most = max(1, gpus // cut)
-            return layout, [
-                f"{named} x parallel.d={layout.d} = {cut * layout.d} needs more than cluster.gpus={gpus}. "
-                + (f"Nearest: parallel.d={most}." if cut <= gpus else _nearest_cut(point))
-            ]
-        return layout, []
-    if gpus % cut:
+        degrees["d"] = layout.d
+        if math.prod(degrees.values()) <= gpus:
+            return layout, []
+        most = {key: gpus * degree // math.prod(degrees.values()) for key, degree in degrees.items()}
+        first = {"d": [most["d"]]} if most["d"] else {key: [size] for key, size in most.items()}
+        nearest = _nearest(degrees, first, lambda cut: math.prod(cut) <= gpus)
         return layout, [
-            f"{named} = {cut} does not divide cluster.gpus={gpus}, so no whole parallel.d is left. {_nearest_cut(point)}"
+            f"{_product(degrees)} = {math.prod(degrees.values())} needs more than cluster.gpus={gpus}. {nearest}"
         ]
-    return dataclasses.replace(layout, d=gpus // cut), []
+    cut = math.prod(degrees.values())
+    if gpus % cut == 0:
+        return dataclasses.replace(layout, d=gpus // cut), []
+    nearest = _nearest(degrees, {key: list(divisors(gpus)) for key in degrees}, lambda cut: gpus % math.prod(cut) == 0)
+    return layout, [
+        f"{_product(degrees)} = {cut} does not divide cluster.gpus={gpus}, so no whole parallel.d is left. {nearest}"
+    ]
 
 
-def _nearest_cut(point: Point) -> str:
-    """The nearest p at this t, and the nearest t at this p, that leave a whole d."""
-    layout, gpus = point.layout, point.cluster.gpus
+def _product(degrees: Mapping[str, int]) -> str:
+    return " x ".join(f"parallel.{key}={size}" for key, size in degrees.items())
+
+
+def _nearest(
+    degrees: Mapping[str, int], candidates: Mapping[str, Sequence[int]], holds: Callable[[list[int]], bool]
+) -> str:
+    """What to change: for each degree alone the candidates around it with which the rule holds; if none does, all to 1."""
     found = []
-    for key, value, fixed in (
-        ("p", layout.p, layout.t * layout.c),
-        ("t", layout.t, layout.p * layout.c),
-        ("c", layout.c, layout.t * layout.p),
-    ):
-        if gpus % fixed == 0 and (key != "c" or layout.c > 1):
-            found.append(f"parallel.{key}={nearest_divisors(gpus // fixed, value)}")
-    return f"Nearest: {', or '.join(found)}." if found else f"Nearest: parallel.t={nearest_divisors(gpus, layout.t)}."
+    for key, size in degrees.items():
+        works = [n for n in candidates.get(key, ()) if n > 0 and holds([*({**degrees, key: n}).values()])]
+        around = [n for n in works if n < size][-1:] + [n for n in works if n > size][:1]
+        if around:
+            found.append(f"parallel.{key}={' or '.join(map(str, around))}")
+    return f"Nearest: {', or '.join(found) or _product(dict.fromkeys(degrees, 1))}."
 
 
 def _tensor(point: Point) -> list[str]:
@@ -71,17 +79,20 @@ def _tensor(point: Point) -> list[str]:
         if size % t:
             nearest = nearest_divisors(size, t)
             problems.append(f"parallel.t={t} does not divide model.{key}={size}. Nearest: parallel.t={nearest}.")
-    if point.layout.sequence_parallel and _seq_length(point) % (t * point.layout.c):
-        problems.append(
-            f"parallel.sequence_parallel=true needs parallel.t={t} x parallel.c={point.layout.c} to divide "
-            f"training.seq_length={_seq_length(point)}. Nearest: parallel.t={nearest_divisors(_seq_length(point), t)}."
-        )
-    elif _seq_length(point) % point.layout.c:
-        problems.append(
-            f"parallel.c={point.layout.c} does not divide training.seq_length={_seq_length(point)}. "
-            f"Nearest: parallel.c={nearest_divisors(_seq_length(point), point.layout.c)}."
-        )
-    return problems
+    return problems + _sequence(point)
+
+
+def _sequence(point: Point) -> list[str]:
+    """Context parallelism divides the sequence, and sequence parallelism what is left of it."""
+    length = _seq_length(point)
+    degrees = {"c": point.layout.c} | ({"t": point.layout.t} if point.layout.sequence_parallel else {})
+    if length % math.prod(degrees.values()) == 0:
+        return []
+    nearest = _nearest(
+        degrees, {key: list(divisors(length)) for key in degrees}, lambda cut: length % math.prod(cut) == 0
+    )
+    why = " with parallel.sequence_parallel=true" if point.layout.sequence_parallel else ""
+    return [f"{_product(degrees)} does not divide training.seq_length={length}{why}. {nearest}"]
 
 
 def _experts(point: Point, layout: ParallelLayout) -> list[str]:
@@ -108,32 +119,40 @@ def _experts(point: Point, layout: ParallelLayout) -> list[str]:
 
 
 def _partition(point: Point, layout: ParallelLayout) -> list[str]:
-    units, stages, partition = point.model.units, layout.p * layout.v, layout.partition
-    named = f"parallel.p={layout.p} x parallel.v={layout.v}"
+    units, partition = point.model.units, layout.partition
+    degrees = {"p": layout.p, "v": layout.v}
+    stages = layout.p * layout.v
     whole = f"{units} units (embedding, {point.model.layers} layers, head)"
     if stages > units:
-        return [f"{named} makes {stages} stages, but model.name={point.model.name} has {whole}. "
-                f"Nearest: parallel.p={max(1, units // layout.v)}."]  # fmt: skip
+        most = {"p": [units // layout.v], "v": [units // layout.p]}
+        nearest = _nearest(degrees, most, lambda cut: math.prod(cut) <= units)
+        return [f"{_product(degrees)} makes {stages} stages, but model.name={point.model.name} has {whole}. {nearest}"]
     if not isinstance(partition, str):
-        problems = []
-        if len(partition) != stages:
-            problems.append(
-                f"parallel.partition={list(partition)} has {len(partition)} entries, but {named} makes {stages} stages."
-            )
-        if sum(partition) != units:
-            problems.append(
-                f"parallel.partition={list(partition)} places {sum(partition)} units, but the model has {whole}. "
-                f"Nearest: {list(balanced_partition(units, stages))}."
-            )
+        problems = _explicit_partition(partition, units, degrees, whole)
+        if point.costs.kind == "lecture" and len(set(partition)) > 1:
+            nearest = f"Nearest: {list(balanced_partition(units, stages))}."
+            problems.append(f"parallel.partition={list(partition)} is uneven; {_LECTURE}. {nearest}")
         return problems
     if units % stages and (partition == "even" or point.costs.kind == "lecture"):
-        why = LECTURE_EXPLAINS if point.costs.kind == "lecture" else "parallel.partition=even"
-        works = [f"parallel.p={p}" for p in divisors(units) if units % (p * layout.v) == 0]
-        near = sorted(works, key=lambda text: abs(int(text.split("=")[1]) - layout.p))[:2]
-        return [
-            f"{named} does not divide {whole}; {why} and needs that. Nearest: {' or '.join(near) or 'parallel.v=1'}."
-        ]
+        divides = list(divisors(units))
+        nearest = _nearest(degrees, {"p": divides, "v": divides}, lambda cut: units % math.prod(cut) == 0)
+        why = f"{_LECTURE}," if point.costs.kind == "lecture" else "parallel.partition=even"
+        return [f"{_product(degrees)} does not divide {whole}; {why} needs that. {nearest}"]
     return []
+
+
+def _explicit_partition(partition: Sequence[int], units: int, degrees: Mapping[str, int], whole: str) -> list[str]:
+    problems = []
+    stages = math.prod(degrees.values())
+    named = f"parallel.partition={list(partition)}"
+    nearest = f"Nearest: {list(balanced_partition(units, stages))}."
+    if len(partition) != stages:
+        problems.append(
+            f"{named} has {len(partition)} entries, but {_product(degrees)} makes {stages} stages. {nearest}"
+        )
+    if sum(partition) != units:
+        problems.append(f"{named} places {sum(partition)} units, but the model has {whole}. {nearest}")
+    return problems
 
 
 def _batch(point: Point, layout: ParallelLayout) -> list[str]:

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MANIFEST = "manifest.json"
@@ -46,19 +46,22 @@ def new_study(root: Path, name: str, chosen: str | None) -> Iterator[Staging]:
     Raises ``StudyFolderError`` if the folder holds something already, or cannot be written. What was staged is removed
     when anything fails.
     """
-    target = None if chosen is None else Path(chosen).expanduser().absolute()
-    if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StudyFolderError(
-            f"study.dir={chosen} exists and is not an empty folder. Choose another; nothing was changed."
-        )
-    parent = root if target is None else target.parent
     try:
+        target = None if chosen is None else Path(chosen).expanduser().absolute()
+        if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise StudyFolderError(
+                f"study.dir={chosen} exists and is not an empty folder. Choose another; nothing was changed."
+            )
+        parent = root if target is None else target.parent
+        made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
         parent.mkdir(parents=True, exist_ok=True)
         staging = Staging(Path(tempfile.mkdtemp(prefix=".partial-", dir=parent)))
-    except OSError as error:
-        raise StudyFolderError(
-            f"{parent} cannot be written: {error.strerror}. Choose another with study.dir=PATH."
-        ) from None
+    except (OSError, ValueError, RuntimeError) as error:
+        if isinstance(error, StudyFolderError):
+            raise
+        where = root if chosen is None else f"study.dir={chosen}"
+        reason = getattr(error, "strerror", None) or error
+        raise StudyFolderError(f"{where} cannot be written: {reason}. Choose another with study.dir=PATH.") from None
     try:
         staging.path.chmod(0o777 & ~_umask())
         yield staging
@@ -71,6 +74,9 @@ def new_study(root: Path, name: str, chosen: str | None) -> Iterator[Staging]:
     finally:
         if staging.final is None:
             shutil.rmtree(staging.path, ignore_errors=True)
+            with suppress(OSError):
+                for folder in made:
+                    folder.rmdir()
 
 
 def _claim(staged: Path, wanted: Path, *, numbered: bool) -> Path:
