@@ -10,6 +10,7 @@ from pipesim import legality
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.schedules import make_schedule, read_schedule, schedule_names
 from pipesim.simulate import simulate
+from pipesim.specs import Invalid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,9 +57,13 @@ def estimate(
     """
     from pipesim import config, study
 
-    (asked,) = _asked(
-        {}, model=model, cluster=cluster, schedule=schedule, costs=costs, parallel=parallel, training=training
+    axes: dict[str, list[Any]] = {}
+    configs = _asked(
+        axes, model=model, cluster=cluster, schedule=schedule, costs=costs, parallel=parallel, training=training
     )
+    if axes:
+        raise Invalid([f"{key} is a list: an estimate is of one layout; use pipesim.sweep." for key in axes])
+    (asked,) = configs
     legality.resolve(config.build(asked))
     (row,) = study.evaluate([asked])
     if row["status"] == "failed":
@@ -86,24 +91,36 @@ def sweep(
 
 
 def _asked(axes: dict[str, list[Any]], **choices: Any) -> list[dict[str, Any]]:
-    """Plain configs of all combinations; lists become axes, except the one list that is a value: a partition."""
-    from pipesim import compose
+    """Plain configs of all combinations; lists become axes, except the one list that is a value: a partition.
+
+    Raises ``Invalid`` for whatever cannot be composed.
+    """
+    from pipesim import compose, errors
 
     fixed: list[str] = []
     for group, choice in choices.items():
-        settings = (
+        keyed = (
             {f"{group}.{key}": value for key, value in (choice or {}).items()} if _has_keys(group) else {group: choice}
         )
-        for key, value in settings.items():
-            several = isinstance(value, list | tuple) and (
-                key != "parallel.partition" or any(isinstance(v, list) for v in value)
-            )
-            if several:
+        for key, value in keyed.items():
+            if _is_several(key, value):
                 axes[key] = [compose.typed(each) for each in value]
             else:
                 fixed.append(f"{key}={compose.typed(value)}")
-    with compose.composer() as (make, loader):
-        return list(compose.expand(make, loader, fixed, axes))
+    try:
+        with compose.composer() as (make, loader):
+            return list(compose.expand(make, loader, fixed, axes))
+    except Exception as error:
+        message = errors.explain(error)
+        if message is None:
+            raise
+        raise Invalid(message.splitlines()) from None
+
+
+def _is_several(key: str, value: Any) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    return key != "parallel.partition" or any(not isinstance(each, int) for each in value)
 
 
 def _has_keys(group: str) -> bool:

@@ -107,7 +107,9 @@ def record(composition: DictConfig) -> None:
     from hydra.types import RunMode
 
     job = HydraConfig.get()
-    overrides, swept = list(job.overrides.task), job.mode == RunMode.MULTIRUN
+    overrides = OmegaConf.to_container(job.overrides.task, resolve=False)  # as typed: they may hold ${...}
+    assert isinstance(overrides, list)
+    swept = job.mode == RunMode.MULTIRUN
     number = job.job.num if swept else 0
     try:
         config.refuse_unknown(composition)

@@ -6,7 +6,8 @@ import dataclasses
 import difflib
 import os
 import sys
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 OK, FAILED, MISTAKE = 0, 1, 2
@@ -36,7 +37,7 @@ def guarded(main: Callable[[], None]) -> int:
         print("stopped; nothing was written.", file=sys.stderr)
         return 130
     except Exception as error:
-        message = explain(error)
+        message = explain(error, sys.argv[1:])
         if message is None:
             raise
         print("\n".join(f"error: {line}" for line in message.splitlines() if line.strip()), file=sys.stderr)
@@ -44,13 +45,11 @@ def guarded(main: Callable[[], None]) -> int:
     return OK
 
 
-def explain(error: Exception) -> str | None:
-    """The message for a user's mistake; ``None`` if the error is a fault of ours."""
+def explain(error: Exception, typed: Sequence[str] = ()) -> str | None:
+    """The message for a user's mistake; ``None`` if the error is a fault of ours. ``typed`` are the overrides."""
     from hydra.errors import HydraException, MissingConfigException
     from omegaconf.errors import OmegaConfBaseException
 
-    if isinstance(error, AssertionError) and "Unexpected type for root" in str(error):  # OmegaConf.update below a null
-        return "an override sets a key inside one that is null here, as model.moe is for a model without experts."
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(cause, OmegaConfBaseException) and (cause.full_key or cause.key):
         return _config_key(cause)
@@ -58,7 +57,18 @@ def explain(error: Exception) -> str | None:
         return _group_choice(error)
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _hydra(str(error))
-    return str(error) if isinstance(error, ValueError) and type(error).__module__.startswith("pipesim") else None
+    if type(error).__module__.startswith("pipesim") and isinstance(error, ValueError):
+        return str(error)
+    if _raised_by_hydra(error):
+        return f"cannot be composed: {' '.join(typed) or 'what was asked'}. {_hydra(str(error))}"
+    return None
+
+
+def _raised_by_hydra(error: Exception) -> bool:
+    """Hydra and OmegaConf meet some odd overrides, such as a key inside a null one, with errors of any type."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    inside = str(frames[-1][0].f_globals.get("__name__", "")) if frames else ""
+    return inside.split(".")[0] in ("hydra", "omegaconf")
 
 
 def suggest(wanted: str, options: Iterable[str]) -> str:

@@ -10,6 +10,9 @@ from typing import Literal, get_args
 MAX_INT = 10**12
 """Larger whole numbers are refused: products of several must stay exact in 64 bits."""
 
+MAX_LAYERS = 100_000
+"""More layers are refused: each is placed on a stage."""
+
 Precision = Literal["bf16", "fp16", "fp8"]
 Recompute = Literal["none", "selective", "full"]
 Attention = Literal["unfused", "flash"]
@@ -155,6 +158,10 @@ class ModelSpec:
         checks = _Checks("model")
         sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context")
         checks.whole(**{name: getattr(self, name) for name in sizes})
+        checks.rule(
+            self.layers <= MAX_LAYERS or self.layers > MAX_INT,
+            f"model.layers={self.layers} must be at most {MAX_LAYERS}. Nearest: {MAX_LAYERS}.",
+        )
         checks.choice(Positions, positions=self.positions)
         checks.choice(Norm, norm=self.norm)
         checks.done()

@@ -14,7 +14,7 @@ MANIFEST = "manifest.json"
 
 
 class StudyFolderError(ValueError):
-    """The folder cannot be made or written; the message says why and what to choose instead."""
+    """A study's folder cannot be made, written or read; the message says why."""
 
 
 class Staging:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipesim.results.folder import MANIFEST
+from pipesim.results.folder import MANIFEST, StudyFolderError
 
 _LIBRARIES = ("pipesim", "hydra-core", "numpy", "numba", "pandas", "pyarrow", "plotly", "matplotlib")
 
@@ -41,13 +41,13 @@ def complete(about: Mapping[str, Any], folder: Path) -> str:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """``ValueError`` unless the folder holds a whole study."""
+    """``StudyFolderError`` unless the folder holds a whole study."""
     try:
         content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise ValueError(f"{folder} holds no study: its {MANIFEST} is missing or damaged.") from None
+        raise StudyFolderError(f"{folder} holds no study: its {MANIFEST} is missing or damaged.") from None
     if not isinstance(content, dict) or "kind" not in content:
-        raise ValueError(f"{folder / MANIFEST} is no manifest of a study.")
+        raise StudyFolderError(f"{folder / MANIFEST} is no manifest of a study.")
     return content
 
 

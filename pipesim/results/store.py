@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipesim.results.folder import StudyFolderError
 from pipesim.results.schema import COLUMNS, SCHEMA, Row
 
 PARQUET, CSV = "results.parquet", "results.csv"
@@ -24,14 +25,14 @@ def write(table: pa.Table, folder: Path) -> None:
 
 
 def read(folder: Path) -> list[Row]:
-    """The rows of a study. ``ValueError`` if the parquet file is damaged or has another schema."""
+    """The rows of a study. ``StudyFolderError`` if the parquet file is damaged or has another schema."""
     try:
         table = pq.read_table(folder / PARQUET)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{folder / PARQUET} cannot be read: {error}") from None
+        raise StudyFolderError(f"{folder / PARQUET} cannot be read: {error}") from None
     if table.schema.names != SCHEMA.names:
         odd = sorted(set(table.schema.names) ^ set(SCHEMA.names))
-        raise ValueError(
+        raise StudyFolderError(
             f"{folder / PARQUET} has other columns than this version writes: {', '.join(odd) or 'their order'}."
         )
     rows: list[Row] = table.cast(SCHEMA).to_pylist()

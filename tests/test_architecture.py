@@ -1,0 +1,154 @@
+"""The arrows of the design, read from the imports: who may know whom, and what a plain import loads."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pipesim"
+FILES = sorted(path for path in PACKAGE.rglob("*.py"))
+SCRIPTS = sorted((ROOT / "experiments").rglob("*.py"))
+LONGEST_FILE = 400
+
+ARRAY_TYPE = "simulate.timeline.FloatArray"
+DRAWN = {"schedules", "simulate.timeline"}
+
+ALLOWED: dict[str, set[str]] = {
+    "specs": set(),
+    "schedules": set(),
+    "simulate": {"schedules"},
+    "costs": {"specs", ARRAY_TYPE},
+    "legality": {"specs", "schedules", "costs"},
+    "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
+    "results": set(),
+    "plan": {"specs", "estimate", "legality", "results.schema"},
+    "report": DRAWN,
+    "config": {"specs", "schedules"},
+    "errors": {"config"},
+    "compose": {"config", "errors", "specs"},
+    "demos": {"specs", "schedules", "simulate", "config", "plan", "report", "results"},
+    "study": {
+        "specs", "simulate", "config", "errors", "legality", "estimate", "plan", "report", "results", "demos", "compose",
+    },
+    "api": {
+        "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",
+    },
+    "__init__": {"api"},
+    "hydra_plugins": {"specs", "compose", "study", "config", "errors"},
+}  # fmt: skip
+"""Part of pipesim -> the parts it may import besides itself. A dotted name allows that module, or name, alone."""
+
+KNOW_HYDRA = {"config", "compose", "errors", "hydra_plugins"}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every imported module, and ``module.name`` for names imported from one; also those inside functions."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(filter(None, [start, node.module]))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def part(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def ours(path: Path) -> Iterator[str]:
+    """What the file imports of pipesim, without that prefix."""
+    return (name.removeprefix("pipesim.") for name in imports(path) if name.split(".")[0] == "pipesim")
+
+
+def roots(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imports(path)}
+
+
+def within(name: str, allowed: set[str]) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for each in allowed)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_every_part_has_its_arrows() -> None:
+    assert {part(path) for path in FILES} == set(ALLOWED)
+    assert all(name.split(".")[0] in ALLOWED for allowed in ALLOWED.values() for name in allowed)
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_imports_follow_the_arrows(path: Path) -> None:
+    allowed = ALLOWED[part(path)] | {part(path)}
+    assert [name for name in ours(path) if not within(name, allowed)] == []
+
+
+def test_arrows_form_no_circle() -> None:
+    left = {name: {each.split(".")[0] for each in allowed} for name, allowed in ALLOWED.items()}
+    left["costs"].discard("simulate")  # an array type
+    while left:
+        free = {name for name, needs in left.items() if not needs & left.keys()}
+        assert free, f"these import each other: {sorted(left)}"
+        left = {name: needs for name, needs in left.items() if name not in free}
+
+
+@pytest.mark.parametrize("name", ["specs.py", "schedules/action.py", "schedules/rules.py"])
+def test_the_ground_floor_knows_nothing_of_the_house(name: str) -> None:
+    assert [each for each in ours(PACKAGE / name) if not each.startswith("schedules")] == []
+
+
+def test_reports_never_know_how_their_numbers_came_about() -> None:
+    for path in (PACKAGE / "report").rglob("*.py"):
+        assert {name.split(".")[0] for name in ours(path)} <= {"report", "simulate", "schedules"}, named(path)
+
+
+@pytest.mark.parametrize("path", [*FILES, *SCRIPTS], ids=named)
+def test_hydra_stays_at_the_door(path: Path) -> None:
+    if path not in SCRIPTS and part(path) not in KNOW_HYDRA:
+        assert not roots(path) & {"hydra", "omegaconf"}
+
+
+@pytest.mark.parametrize("path", [*FILES, *SCRIPTS], ids=named)
+def test_torch_is_imported_nowhere(path: Path) -> None:
+    assert not roots(path) & {"torch", "torchvision", "tensorflow", "jax"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_nothing_imports_the_experiments(path: Path) -> None:
+    assert not roots(path) & {"experiments", "run"}
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=named)
+def test_experiments_are_thin(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_no_file_is_too_long_to_read(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def test_a_plain_import_loads_nothing_heavy() -> None:
+    code = "import sys, pipesim; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONSTARTUP"},
+    )  # fmt: skip
+    loaded = set(done.stdout.split())
+    assert {"pipesim", "numpy"} <= loaded
+    heavy = {"torch", "plotly", "pandas", "matplotlib", "hydra", "omegaconf", "jinja2", "rich"}
+    assert not loaded & heavy

@@ -1,0 +1,170 @@
+"""Seconds and bytes of communication: closed forms, laws, and the link a group of ranks gets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipesim.costs.collectives import (
+    Link,
+    all_to_all_s,
+    group_link,
+    intra_node_link,
+    ring_all_reduce_s,
+    ring_half_s,
+    ring_sent_bytes,
+    send_s,
+)
+from pipesim.specs import ClusterSpec, CostConstants, LinkSpec
+
+LAW = settings(deadline=None, max_examples=25)
+BYTES = st.floats(0, 1e12)
+RANKS = st.integers(1, 4096)
+LINKS = st.builds(Link, st.floats(1e6, 1e13), st.floats(0, 1e-2))
+COLLECTIVES = {"all-reduce": ring_all_reduce_s, "half": ring_half_s, "all-to-all": all_to_all_s}
+
+CLUSTER = ClusterSpec(
+    name="eights",
+    gpus=64,
+    gpus_per_node=8,
+    peak_flops_per_s={"bf16": 312e12},
+    memory_bytes=80e9,
+    hbm_bytes_per_s=2e12,
+    intra_node=LinkSpec(bandwidth_bytes_per_s=300e9, latency_s=3e-6),
+    inter_node=LinkSpec(bandwidth_bytes_per_s=48e9, latency_s=14e-6),
+)
+PEAK = CostConstants(kind="full")
+NVLINK, NETWORK_GPUS = (300e9, 3e-6), {1: 48e9, 2: 24e9, 4: 12e9, 8: 6e9}
+
+
+def around_the_ring(message_bytes: float, ranks: int, link: Link) -> tuple[float, float]:
+    """Seconds and bytes of one rank that passes 1/n of the message to its neighbour, until every part went round."""
+    seconds = sent = 0.0
+    for _ in range(ranks - 1):
+        seconds += link.latency_s + message_bytes / ranks / link.bandwidth_bytes_per_s
+        sent += message_bytes / ranks
+    return seconds, sent
+
+
+@LAW
+@given(message=BYTES, ranks=RANKS, link=LINKS)
+def test_a_ring_all_reduce_takes_its_published_closed_form(message: float, ranks: int, link: Link) -> None:
+    # Patarasuk and Yuan 2009: T = 2 (n - 1) alpha + 2 (n - 1) / n * S / beta
+    published = 2 * (ranks - 1) * link.latency_s + 2 * (ranks - 1) / ranks * message / link.bandwidth_bytes_per_s
+    assert ring_all_reduce_s(message, ranks, link) == pytest.approx(published, rel=1e-12)
+
+
+def test_a_worked_all_reduce() -> None:
+    # 4 ranks, 8 GB, 100 GB/s, 10 us: 6 hops of 10 us, 1.5 x 8 GB at 100 GB/s
+    assert ring_all_reduce_s(8e9, 4, Link(100e9, 10e-6)) == pytest.approx(0.12006, rel=1e-12)
+
+
+@LAW
+@given(message=BYTES, ranks=st.integers(1, 64), link=LINKS)
+def test_half_an_all_reduce_is_one_walk_around_the_ring(message: float, ranks: int, link: Link) -> None:
+    seconds, sent = around_the_ring(message, ranks, link)
+    assert ring_half_s(message, ranks, link) == pytest.approx(seconds, rel=1e-9)
+    assert ring_sent_bytes(message, ranks) == pytest.approx(sent, rel=1e-9)
+
+
+@LAW
+@given(message=BYTES, ranks=RANKS, link=LINKS)
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(message: float, ranks: int, link: Link) -> None:
+    assert ring_all_reduce_s(message, ranks, link) == 2 * ring_half_s(message, ranks, link)
+
+
+@LAW
+@given(message=BYTES, link=LINKS)
+def test_one_rank_talks_to_nobody_and_costs_exactly_nothing(message: float, link: Link) -> None:
+    assert [collective(message, 1, link) for collective in COLLECTIVES.values()] == [0, 0, 0]
+    assert ring_sent_bytes(message, 1) == 0
+
+
+@LAW
+@given(message=BYTES, ranks=RANKS, link=LINKS)
+def test_an_all_to_all_sends_every_other_rank_its_share(message: float, ranks: int, link: Link) -> None:
+    others = ranks - 1
+    expected = others * (link.latency_s + message / ranks / link.bandwidth_bytes_per_s)
+    assert all_to_all_s(message, ranks, link) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+@LAW
+@given(message=BYTES, ranks=RANKS, link=LINKS, factor=st.floats(1, 10))
+def test_more_of_anything_but_bandwidth_never_makes_a_collective_faster(
+    name: str, message: float, ranks: int, link: Link, factor: float
+) -> None:
+    collective, slack = COLLECTIVES[name], 1 + 1e-12
+    base = collective(message, ranks, link)
+    assert collective(message * factor, ranks, link) * slack >= base
+    assert collective(message, ranks + 1, link) * slack >= base
+    assert collective(message, ranks, link._replace(latency_s=link.latency_s * factor)) * slack >= base
+    faster = link._replace(bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * factor)
+    assert collective(message, ranks, faster) <= base * slack
+
+
+@LAW
+@given(message=BYTES, link=LINKS)
+def test_a_send_takes_its_latency_and_its_bytes(message: float, link: Link) -> None:
+    assert send_s(message, link) == link.latency_s + message / link.bandwidth_bytes_per_s
+
+
+@pytest.mark.parametrize("name", [*COLLECTIVES, "sent", "send"])
+@LAW
+@given(calls=st.lists(st.tuples(BYTES, RANKS, st.floats(1e6, 1e13), st.floats(0, 1e-2)), min_size=1, max_size=20))
+def test_an_array_of_calls_equals_the_calls_to_the_last_bit(
+    name: str, calls: list[tuple[float, int, float, float]]
+) -> None:
+    def cost(message, ranks, bandwidth, latency):  # type: ignore[no-untyped-def]
+        if name == "sent":
+            return ring_sent_bytes(message, ranks)
+        if name == "send":
+            return send_s(message, Link(bandwidth, latency))
+        return COLLECTIVES[name](message, ranks, Link(bandwidth, latency))
+
+    together = cost(*np.array(calls, np.float64).T)
+    assert together.tolist() == [cost(*call) for call in calls]
+
+
+@pytest.mark.parametrize(("size", "stride"), [(1, 1), (8, 1), (4, 2), (2, 4), (1, 8)])
+def test_a_group_that_fits_into_a_node_gets_its_links(size: int, stride: int) -> None:
+    assert group_link(CLUSTER, PEAK, size, stride) == NVLINK == intra_node_link(CLUSTER, PEAK)
+
+
+@pytest.mark.parametrize(("stride", "bandwidth"), NETWORK_GPUS.items())
+def test_rings_that_leave_a_node_share_its_network(stride: int, bandwidth: float) -> None:
+    # 48 GB/s a node: with stride 4, four rings of neighbours leave it side by side
+    assert group_link(CLUSTER, PEAK, 16, stride) == (bandwidth, 14e-6)
+
+
+@pytest.mark.parametrize(("size", "stride"), [(7, 1), (3, 1), (3, 2), (5, 1)])
+def test_groups_that_do_not_divide_a_node_leave_it_unless_the_job_is_on_one(size: int, stride: int) -> None:
+    # groups of 7 on nodes of 8: the second is ranks 7 to 13
+    assert group_link(CLUSTER, PEAK, size, stride, 56) == (NETWORK_GPUS[stride], 14e-6)
+    assert group_link(CLUSTER, PEAK, size, stride, size * stride) == NVLINK
+
+
+def test_no_more_rings_share_a_network_than_the_node_has_gpus() -> None:
+    assert group_link(CLUSTER, PEAK, 2, 32) == (6e9, 14e-6)
+
+
+def test_a_fast_network_is_no_faster_than_the_link_to_the_own_node() -> None:
+    fast = LinkSpec(bandwidth_bytes_per_s=900e9, latency_s=14e-6)
+    cluster = ClusterSpec(**{name: getattr(CLUSTER, name) for name in CLUSTER.__slots__} | {"inter_node": fast})
+    assert group_link(cluster, PEAK, 16, 1) == (300e9, 14e-6)
+
+
+def test_efficiencies_lower_their_own_link_and_no_latency() -> None:
+    costs = CostConstants(kind="full", intra_node_efficiency=0.5, inter_node_efficiency=0.25)
+    assert group_link(CLUSTER, costs, 8, 1) == (150e9, 3e-6)
+    assert group_link(CLUSTER, costs, 4, 4) == (3e9, 14e-6)
+
+
+@LAW
+@given(groups=st.lists(st.tuples(st.integers(1, 64), st.integers(1, 64)), min_size=1, max_size=20))
+def test_links_of_many_groups_equal_those_of_each(groups: list[tuple[int, int]]) -> None:
+    sizes, strides = np.array(groups, np.float64).T
+    bandwidths, latencies = group_link(CLUSTER, PEAK, sizes, strides)
+    assert list(zip(bandwidths, latencies, strict=True)) == [group_link(CLUSTER, PEAK, *group) for group in groups]

@@ -1,0 +1,203 @@
+"""Every YAML of ``conf/`` composes and builds, says where its numbers come from, and leaves nothing unresolved."""
+
+import copy
+import dataclasses
+import functools
+import hashlib
+import json
+import re
+
+import pytest
+from omegaconf import OmegaConf
+
+from pipesim import compose, config, legality, specs
+from pipesim.specs import Invalid
+
+GROUPS = {
+    folder.name: sorted(path.stem for path in folder.glob("*.yaml"))
+    for folder in sorted(config.CONF_DIR.iterdir())
+    if folder.is_dir() and any(folder.glob("*.yaml"))
+}
+
+
+@pytest.fixture(scope="module")
+def hydra():
+    with compose.composer() as (make, loader):
+        yield make, loader
+
+
+@pytest.fixture(scope="module")
+def default(hydra):
+    return config.plain(hydra[0]([]))
+
+
+@functools.cache
+def load(group, name):
+    return OmegaConf.to_container(OmegaConf.load(config.CONF_DIR / group / f"{name}.yaml"))
+
+
+def leaves(value, key=""):
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, each in pairs:
+            yield from leaves(each, f"{key}.{name}")
+    else:
+        yield key, value
+
+
+@pytest.mark.parametrize("turn", range(max(len(names) for group, names in GROUPS.items() if group != "model")))
+def test_every_choice_of_every_group_composes_and_builds(hydra, turn):
+    """Turn i takes the i-th choice of each group, so that together the turns take every YAML but some models."""
+    chosen = {group: GROUPS[group][turn % len(GROUPS[group])] for group in (*config.ASKED, "demo", "grid")}
+    composition = hydra[0]([f"{group}={name}" for group, name in chosen.items()])
+    config.refuse_unknown(composition)
+    plain = config.plain(composition)
+    point = config.build(plain)
+    assert (point.model.name, point.cluster.name) == (chosen["model"], chosen["cluster"])
+    assert (point.schedule, point.costs.kind) == (chosen["schedule"], chosen["costs"])
+    assert point.model.source.strip()
+    assert point.cluster.source.strip()
+    unresolved = [key for key, value in leaves(plain) if isinstance(value, str) and ("???" in value or "${" in value)]
+    assert unresolved == []
+
+
+@pytest.mark.parametrize("name", GROUPS["model"])
+def test_every_model_fits_the_schema_and_builds_with_every_cluster(default, name):
+    file = config.CONF_DIR / "model" / f"{name}.yaml"
+    assert "@package" not in file.read_text(encoding="utf-8")  # so that Hydra merges it as is done here
+    model = OmegaConf.merge(OmegaConf.structured(config.ModelConf), OmegaConf.load(file))
+    assert OmegaConf.missing_keys(model) == set()
+    for cluster in GROUPS["cluster"]:
+        asked = default | {"model": OmegaConf.to_container(model), "cluster": load("cluster", cluster)}
+        point = config.build(asked)
+        assert point.model.layers * point.model.hidden * point.cluster.gpus > 0
+        assert (point.model.name, point.cluster.name) == (name, cluster)
+
+
+@pytest.mark.parametrize("name", GROUPS["grid"])
+def test_every_value_of_every_grid_builds(hydra, name):
+    composition = hydra[0]([f"grid={name}"])
+    assert composition.grid.name == name
+    for key, values in composition.grid.axes.items():
+        configs = list(compose.expand(*hydra, [], {key: [compose.typed(value) for value in values]}))
+        assert len({config.point_id(each) for each in configs}) == len(values) > 1
+        for each in configs:
+            config.build(each)
+
+
+@pytest.mark.parametrize("name", GROUPS["experiment"])
+def test_every_experiment_composes_and_its_axes_build(hydra, name):
+    hydra_own = OmegaConf.load(config.CONF_DIR / "experiment" / f"{name}.yaml").get("hydra")
+    axes = hydra_own.sweeper.params if hydra_own else {}
+    texts = {key: str(values).split(",") for key, values in axes.items()}
+    for each in compose.expand(*hydra, [f"experiment={name}"], texts):
+        config.build(each)
+
+
+def test_every_group_is_named_in_the_defaults_and_none_is_empty():
+    defaults = OmegaConf.to_container(OmegaConf.load(config.CONF_DIR / "config.yaml"))["defaults"]
+    named = {key for entry in defaults if isinstance(entry, dict) for key in entry}
+    assert set(GROUPS) == {group for group in named if not group.startswith("override ")}
+
+
+@pytest.mark.parametrize("group", ["model", "cluster", "schedule", "grid"])
+def test_a_file_is_called_as_what_it_holds(group):
+    for name in GROUPS[group]:
+        assert load(group, name)["name"] == name
+
+
+@pytest.mark.parametrize("group", ["model", "cluster"])
+def test_every_model_and_cluster_says_where_its_numbers_come_from(group):
+    for name in GROUPS[group]:
+        assert len(load(group, name)["source"].split()) >= 4, f"conf/{group}/{name}.yaml"
+
+
+def test_the_default_is_bloom_as_it_was_trained(default):
+    """Le Scao et al., "BLOOM", 2022: Table 3 (70 layers, 14336, 112 heads, 2048 x 2048 tokens), section 3.4 (layout)."""
+    point = legality.resolve(config.build(default))
+    model, layout, training = point.model, point.layout, point.training
+    assert (model.layers, model.hidden, model.heads, model.context) == (70, 14336, 112, 2048)
+    assert (model.ffn, model.head_dim, model.kv_heads) == (4 * 14336, 128, 112)
+    assert (layout.t, layout.p, layout.d, point.cluster.gpus) == (4, 12, 8, 384)
+    assert (training.micro_batch, training.global_batch, training.precision) == (2, 2048, "bf16")
+    assert legality.micro_batches(point) == 128
+    assert layout.partition == (6,) * 12  # section 3.4: the embedding and the head count as a layer each
+
+
+def test_units_of_the_yaml_become_si(default):
+    asked = copy.deepcopy(default)
+    asked["cluster"] |= {
+        "peak_tflops": {"bf16": 312.0}, "memory_gb": 80.0, "hbm_gb_per_s": 2039.0,
+        "intra_node_gb_per_s": 300.0, "intra_node_latency_us": 5.0, "inter_node_gb_per_s": 50.0, "inter_node_latency_us": 20.0,
+    }  # fmt: skip
+    asked["costs"] |= {"layer_launch_us": 500.0, "device_context_gb": 1.25}
+    point = config.build(asked)
+    cluster = point.cluster
+    assert cluster.peak_flops_per_s == {"bf16": 3.12e14}
+    assert (cluster.memory_bytes, cluster.hbm_bytes_per_s) == (80e9, 2.039e12)
+    assert (cluster.intra_node.bandwidth_bytes_per_s, cluster.inter_node.bandwidth_bytes_per_s) == (3e11, 5e10)
+    assert cluster.intra_node.latency_s == pytest.approx(5e-6, rel=1e-15)
+    assert cluster.inter_node.latency_s == pytest.approx(20e-6, rel=1e-15)
+    assert point.costs.layer_launch_s == pytest.approx(5e-4, rel=1e-15)
+    assert point.costs.device_context_bytes == 1.25e9
+
+
+@pytest.mark.parametrize(
+    ("conf", "spec"),
+    [
+        (config.ModelConf, specs.ModelSpec),
+        (config.MlaConf, specs.Mla),
+        (config.MoeConf, specs.Moe),
+        (config.ParallelConf, specs.ParallelLayout),
+        (config.TrainingConf, specs.Training),
+    ],
+)
+def test_a_schema_has_the_keys_of_its_spec(conf, spec):
+    assert [each.name for each in dataclasses.fields(conf)] == [each.name for each in dataclasses.fields(spec)]
+
+
+@pytest.mark.parametrize("conf", [config.ParallelConf, config.TrainingConf])
+def test_a_default_stands_alike_in_schema_and_spec(conf):
+    spec = {config.ParallelConf: specs.ParallelLayout, config.TrainingConf: specs.Training}[conf]
+    for ours, theirs in zip(dataclasses.fields(conf), dataclasses.fields(spec), strict=True):
+        assert ours.default == theirs.default or ours.default == "???"
+
+
+def test_every_missing_key_is_named_at_once(default):
+    composition = OmegaConf.merge(OmegaConf.structured(config.Config), copy.deepcopy(default))
+    composition.model.layers = composition.training.micro_batch = "???"
+    with pytest.raises(Invalid) as caught:
+        config.plain(composition)
+    assert [problem.split()[0] for problem in caught.value.problems] == ["model.layers", "training.micro_batch"]
+
+
+def test_every_group_that_is_out_of_range_is_named_at_once(default):
+    asked = copy.deepcopy(default)
+    asked["model"]["layers"] = asked["parallel"]["t"] = asked["training"]["micro_batch"] = 0
+    asked["cluster"]["memory_gb"] = asked["costs"]["hbm_efficiency"] = -1.0
+    with pytest.raises(Invalid) as caught:
+        config.build(asked)
+    named = " ".join(caught.value.problems)
+    for key in ("model.layers", "cluster.memory_gb", "parallel.t", "training.micro_batch", "costs.hbm_efficiency"):
+        assert f"{key}=" in named
+
+
+def test_a_point_is_identified_by_everything_asked_and_by_nothing_else(default):
+    same = copy.deepcopy(default)
+    same |= {"lang": "zh", "study": {"dir": "x", "name": "y"}, "grid": {"name": "z", "axes": {}}}
+    same["model"] = dict(reversed(same["model"].items()))
+    assert config.point_id(same) == config.point_id(default)
+    assert re.fullmatch("[0-9a-f]{16}", config.point_id(default))
+    others = set()
+    for group in config.ASKED:
+        for key, value in default[group].items():
+            changed = copy.deepcopy(default)
+            changed[group][key] = not value if isinstance(value, bool) else f"{value}x"
+            others.add(config.point_id(changed))
+    assert len(others | {config.point_id(default)}) == 1 + sum(len(default[group]) for group in config.ASKED)
+
+
+def test_a_point_id_is_the_start_of_a_sha256_of_sorted_json():
+    asked = {group: {"b": 1, "a": "é"} for group in config.ASKED}
+    text = json.dumps({group: {"a": "é", "b": 1} for group in sorted(config.ASKED)})
+    assert config.point_id(asked) == hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,556 @@
+"""Estimates and rows: items add up, published figures are met, and no input changes a result the wrong way."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipesim import compose, config, legality
+from pipesim.costs.memory import kept_layer_bytes, working_set_bytes
+from pipesim.costs.parameters import head_parameters, total_parameters
+from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS, _cut, evaluate, shape_key, timeline
+from pipesim.plan import grid
+from pipesim.schedules import make_schedule
+from pipesim.simulate import simulate
+from pipesim.specs import Point
+
+LAW = settings(deadline=None, max_examples=12)
+
+BLOOM_STEP_S = 104.70
+"""Measured: BigScience, tr11-176B-ml/chronicles.md, iteration 85376 of BLOOM's training, "elapsed time per iteration"."""
+BLOOM_TFLOPS = 149.77
+"""Of the same line: hardware TFLOP/s of a GPU at that step time."""
+
+
+@functools.cache
+def composed(*overrides: str) -> Point:
+    with compose.composer() as (make, _):
+        return config.build(config.plain(make(list(overrides))))
+
+
+def point(*overrides: str, **changes: Any) -> Point:
+    """A composed point with some values of its layout, training, cluster and costs changed."""
+    base = composed(*overrides)
+    parts: dict[str, Any] = {}
+    for name in ("layout", "training", "cluster", "costs"):
+        part = getattr(base, name)
+        mine = {key: value for key, value in changes.items() if key in type(part).__slots__}
+        parts[name] = dataclasses.replace(part, **mine) if mine else part
+    schedule = changes.get("schedule", base.schedule)
+    known = {key for part in parts.values() for key in type(part).__slots__} | {"schedule"}
+    assert not set(changes) - known
+    return dataclasses.replace(base, schedule=schedule, **parts)
+
+
+def rows(*points: Point) -> list[dict[str, Any]]:
+    return grid.rows([({}, lambda each=each: each) for each in points])
+
+
+def row(*overrides: str, **changes: Any) -> dict[str, Any]:
+    (only,) = rows(point(*overrides, **changes))
+    assert only["status"] in ("ok", "infeasible"), only["reason"]
+    return only
+
+
+SMALL = "model=llama2_7b", "cluster=dgx_a100", "training=megatron"
+DEEPSEEK = (
+    "model=deepseek_v3", "cluster=hgx_h200", "training=megatron", "parallel.t=1", "parallel.p=16", "parallel.e=16",
+)  # fmt: skip
+MIXTRAL = (
+    "model=mixtral_8x7b", "cluster=dgx_h100", "training=megatron", "training.seq_length=4096", "parallel.t=4",
+    "parallel.p=4", "parallel.e=8",
+)  # fmt: skip
+TOY = "model=toy", "cluster=dgx_h100", "parallel=one_gpu", "training.global_batch=32"
+EVERY = {"bloom": (), "llama": SMALL, "deepseek": DEEPSEEK, "mixtral": MIXTRAL, "toy": TOY}
+
+
+@pytest.mark.parametrize(
+    ("t", "p", "d", "params", "states", "m", "bubble", "dp_bytes"),
+    [
+        (1, 6, 64, 29.33, 122.8, 16, 23.8, 115.50),
+        (1, 24, 16, 7.33, 34.8, 64, 26.4, 27.50),
+        (4, 12, 8, 3.67, 20.2, 128, 7.9, 12.83),
+        (8, 6, 8, 3.67, 20.2, 128, 3.8, 12.83),
+        (8, 24, 2, 0.92, 9.2, 512, 4.3, 1.83),
+    ],
+)
+def test_the_lecture_gives_its_closed_forms(
+    t: int, p: int, d: int, params: float, states: float, m: int, bubble: float, dp_bytes: float
+) -> None:
+    lecture = row("costs=lecture", t=t, p=p)
+    held = 176e9 / (t * p)
+    assert lecture["d"] == d
+    assert lecture["num_microbatches"] == m == 2048 / (2 * d)
+    assert lecture["params_per_gpu"] == pytest.approx(held, rel=1e-12)
+    assert lecture["model_state_bytes"] == pytest.approx(held * (2 + 2 + 12 / d), rel=1e-12)
+    assert lecture["bubble_fraction"] == pytest.approx((p - 1) / (m + p - 1), rel=1e-12)
+    assert lecture["bubble_overhead"] == pytest.approx((p - 1) / m, rel=1e-12)
+    assert lecture["dp_bytes_per_gpu"] == pytest.approx(2 * (d - 1) / d * 2 * held, rel=1e-12)
+    assert lecture["fits"] == (held * (4 + 12 / d) <= 80e9) == (p != 6 or t != 1)
+    # as printed
+    assert round(lecture["params_per_gpu"] / 1e9, 2) == params
+    assert round(lecture["model_state_bytes"] / 1e9, 1) == states
+    assert round(100 * lecture["bubble_fraction"], 1) == bubble
+    assert round(lecture["dp_bytes_per_gpu"] / 1e9, 2) == dp_bytes
+
+
+def test_the_lecture_computes_at_the_peak_and_talks_for_free() -> None:
+    lecture = row("costs=lecture")
+    m, p = 128, 12
+    one_s = 6 * 176e9 / 48 * 2 * 2048 / 312e12  # forward and backward of one micro-batch on one stage
+    assert lecture["step_time_s"] == pytest.approx((m + p - 1) * one_s, rel=1e-12)
+    assert lecture["matmul_s"] == pytest.approx(m * one_s, rel=1e-12)
+    idle = ("tp_s", "cp_s", "ep_s", "pp_exposed_s", "dp_exposed_s", "optimizer_s", "launch_s", "recompute_s")
+    assert {lecture[item] for item in idle} == {0}
+    assert lecture["mfu"] == pytest.approx(1 - lecture["bubble_fraction"], rel=1e-12)
+    assert lecture["memory_bytes"] == lecture["model_state_bytes"]
+
+
+def test_zero_and_pipelines_share_states_as_counted_by_hand() -> None:
+    # (p, d, ZeRO) -> bytes over parameters: 16 / p, with ZeRO-1 4 / p + 12 / (p d)
+    cuts = {(8, 1, 0): 2.0, (8, 1, 1): 2.0, (4, 2, 0): 4.0, (4, 2, 1): 2.5}
+    for (p, d, zero), expected in cuts.items():
+        states = row("costs=lecture", t=1, p=p, d=d, zero=zero)["model_state_bytes"]
+        assert states / 176e9 == pytest.approx(expected, rel=1e-12)
+
+
+def test_bloom_s_step_is_predicted_within_fifteen_percent() -> None:
+    assert row()["step_time_s"] == pytest.approx(BLOOM_STEP_S, rel=0.15)
+
+
+def test_bloom_s_hardware_flops_are_those_its_log_prints() -> None:
+    bloom = row()
+    assert bloom["hfu"] * 312 * bloom["step_time_s"] / BLOOM_STEP_S == pytest.approx(BLOOM_TFLOPS, abs=0.01)
+
+
+def test_bloom_s_first_rank_holds_five_layers_and_the_table() -> None:
+    bloom = row()
+    assert bloom["stage_units"] == [6] * 12
+    assert bloom["peak_inflight"] == list(range(12, 0, -1))
+    assert bloom["heaviest_rank"] == 0
+    assert bloom["gpus"] == 384
+    # Shoeybi et al. 2019, section 3: matrices and column biases over t, norms and row biases whole
+    h = 14336
+    layer = (12 * h * h + 7 * h) / 4 + 6 * h
+    assert bloom["params_per_gpu"] == 5 * layer + 250880 * h / 4 + 2 * h
+
+
+def test_learned_positions_are_whole_on_every_tensor_rank() -> None:
+    # Megatron-LM divides the token table by rows; its position table is an ordinary embedding
+    gpt = row("model=gpt3_175b", "cluster=dgx_a100", "training=megatron", t=8, p=1, d=16)
+    h = 12288
+    layer = (12 * h * h + 7 * h) / 8 + 6 * h
+    assert gpt["params_per_gpu"] == 96 * layer + 51200 * h / 8 + 2048 * h + 2 * h
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("model", ["gpt3_175b"])
+def test_flops_of_a_gpt_equal_narayanan_s_formula(model: str, recompute: str) -> None:
+    # Narayanan et al. 2021, equation 3: 96 B s l h^2 (1 + s / (6 h) + V / (16 l h)) with full recomputation
+    gpt = row(f"model={model}", "cluster=dgx_a100", "training=megatron", t=8, p=8, d=16, recompute=recompute)
+    shape = composed(f"model={model}").model
+    layers, h, s, v = shape.layers, shape.hidden, 2048, shape.vocab
+    tokens_per_s = gpt["tokens_per_s_per_gpu"]
+    hardware = tokens_per_s * 96 * layers * h**2 * (1 + s / (6 * h) + v / (16 * layers * h)) / 312e12
+    model_flops = tokens_per_s * 72 * layers * h**2 * (1 + s / (6 * h) + v / (12 * layers * h)) / 312e12
+    assert gpt["mfu"] == pytest.approx(model_flops, rel=1e-12)
+    assert gpt["hfu"] == pytest.approx(hardware if recompute == "full" else model_flops, rel=1e-12)
+    assert gpt["model_tflops_per_gpu"] == pytest.approx(312 * model_flops, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_items_add_up_to_their_totals_exactly(name: str) -> None:
+    each = row(*EVERY[name])
+    assert sum(each[f"{item}_s"] for item in TIME_ITEMS) == each["step_time_s"]
+    assert sum(each[f"{item}_bytes"] for item in MEMORY_ITEMS) == each["memory_bytes"]
+    states = each["weights_bytes"] + each["gradients_bytes"] + each["optimizer_bytes"]
+    assert states == each["model_state_bytes"]
+    assert each["memory_bytes"] == max(each["rank_memory_bytes"])
+    assert each["rank_memory_bytes"].index(each["memory_bytes"]) == each["heaviest_rank"]
+    asked = composed(*EVERY[name])
+    tokens = asked.training.global_batch * (asked.training.seq_length or asked.model.context)
+    assert each["tokens_per_s"] == pytest.approx(tokens / each["step_time_s"], rel=1e-12)
+    assert each["tokens_per_s_per_gpu"] * each["gpus"] == pytest.approx(each["tokens_per_s"], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_model_evaluates_to_finite_numbers_above_nothing(name: str) -> None:
+    each = row(*EVERY[name])
+    numbers = {key: value for key, value in each.items() if isinstance(value, float)}
+    assert all(math.isfinite(value) and value >= 0 for value in numbers.values()), numbers
+    above = ("step_time_s", "memory_bytes", "matmul_s", "attention_s", "elementwise_s", "tokens_per_s", "optimizer_s")
+    assert all(each[key] > 0 for key in above)
+    assert 0 < each["mfu"] <= each["hfu"] < 1
+    assert 0 <= each["bubble_fraction"] < 1
+    for stage_s in ("stage_forward_s", "stage_input_grad_s", "stage_weight_grad_s"):
+        assert all(math.isfinite(value) and value >= 0 for value in each[stage_s])
+    assert each["status"] == "ok"
+
+
+def test_only_a_mixture_exchanges_tokens_and_only_if_its_experts_are_spread() -> None:
+    assert row(*MIXTRAL)["ep_s"] > 0
+    assert row(*DEEPSEEK)["ep_s"] > 0
+    assert row(*MIXTRAL, e=1)["ep_s"] == 0
+    assert row()["ep_s"] == 0
+
+
+@LAW
+@given(p=st.sampled_from([1, 3, 4, 9]), m=st.integers(1, 24), schedule=st.sampled_from(["gpipe", "1f1b", "naive"]))
+def test_the_row_s_timeline_is_its_makespan_and_the_rest_its_tail(p: int, m: int, schedule: str) -> None:
+    each = row(*SMALL, t=2, p=p, d=1, micro_batch=1, global_batch=m, schedule=schedule)
+    stage_s = (each["stage_forward_s"], each["stage_input_grad_s"], each["stage_weight_grad_s"])
+    drawn = timeline(schedule, p, m, 1, stage_s, each["hop_s"])
+    assert drawn.makespan_s == each["makespan_s"]
+    assert drawn.bubble_fraction == each["bubble_fraction"]
+    tail = each["dp_exposed_s"] + each["optimizer_s"]
+    assert each["step_time_s"] == pytest.approx(each["makespan_s"] + tail, rel=1e-9)
+    assert min(each[f"{item}_s"] for item in TIME_ITEMS) >= 0
+
+
+@pytest.mark.parametrize("model", ["bloom_176b", "llama2_7b", "mixtral_8x7b", "gpt2_small", "toy"])
+@pytest.mark.parametrize("p", [1, 2, 4])
+def test_parameters_over_the_ranks_are_the_model_s_and_a_tied_head_copy(model: str, p: int) -> None:
+    asked = point(
+        f"model={model}", "cluster=dgx_a100", "training=megatron",
+        t=1, p=p, d=1, zero=0, micro_batch=1, global_batch=4, gradient_bytes=4,
+    )  # fmt: skip
+    spec = asked.model
+    # Weights alone: 2 bytes each. Without activations, all of a rank's memory but its states vanishes.
+    tiny = dataclasses.replace(asked.training, seq_length=1, recompute="full", attention="flash")
+    silent = dataclasses.replace(asked.costs, logits_held_bytes=0.0, device_context_bytes=0.0)
+    batch = evaluate([legality.resolve(dataclasses.replace(asked, training=tiny, costs=silent))])
+    held = sum(batch.columns["rank_memory_bytes"][0])
+    working = held - 18 * (total_parameters(spec) + (head_parameters(spec) if spec.tied_embeddings and p > 1 else 0))
+    # what is left are the activations of one-token micro-batches: at most a few hundred hidden widths a layer
+    assert 0 < working < 1e3 * spec.hidden * spec.layers * p
+
+
+@LAW
+@given(
+    schedule=st.sampled_from(["gpipe", "1f1b", "naive"]),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    p=st.sampled_from([1, 2, 4, 8, 17, 34]),
+    m=st.integers(1, 40),
+)
+def test_every_rank_holds_what_the_simulated_order_keeps_in_flight(
+    schedule: str, recompute: str, p: int, m: int
+) -> None:
+    asked = point(*SMALL, t=1, p=p, d=1, micro_batch=1, global_batch=m, schedule=schedule, recompute=recompute,
+                  attention="unfused")  # fmt: skip
+    one = dataclasses.replace(asked, training=dataclasses.replace(asked.training, global_batch=1))
+    many, single = rows(asked, one)
+    simulated = simulate(make_schedule(schedule, p=p, m=m))
+    in_flight = [int(simulated.inflight(rank)[1].max()) for rank in range(p)]
+    closed = {"gpipe": [m] * p, "1f1b": [min(p - rank, m) for rank in range(p)], "naive": [1] * p}
+    assert many["peak_inflight"] == in_flight == closed[schedule]
+    kept = float(kept_layer_bytes(asked.model, _cut([legality.resolve(asked)]), moe=False).squeeze())
+    layers = list(many["stage_units"])
+    layers[0] -= 1
+    layers[-1] -= 1
+    for rank in range(p):
+        more = many["rank_memory_bytes"][rank] - single["rank_memory_bytes"][rank]
+        assert more == pytest.approx((in_flight[rank] - 1) * layers[rank] * kept, rel=1e-9, abs=16)
+
+
+def test_memory_of_the_heaviest_rank_counts_as_by_hand() -> None:
+    each = row(*SMALL, t=1, p=2, d=1, zero=0, micro_batch=1, global_batch=8, recompute="selective", attention="unfused")
+    asked = composed(*SMALL)
+    cut = _cut([legality.resolve(point(*SMALL, t=1, p=2, d=1, attention="unfused", recompute="selective"))])
+    kept, working = (float(of(asked.model, cut, moe=False).squeeze()) for of in (kept_layer_bytes, working_set_bytes))
+    assert each["heaviest_rank"] == 0
+    assert each["activation_bytes"] == pytest.approx(2 * 16 * kept + working, rel=1e-12)
+    assert each["context_bytes"] == asked.costs.device_context_bytes
+    assert each["logits_bytes"] == 0
+
+
+@LAW
+@given(
+    t=st.sampled_from([1, 2, 4, 8]),
+    p=st.sampled_from([1, 2, 4, 7]),
+    d=st.sampled_from([1, 2, 4, 16]),
+    sequence_parallel=st.booleans(),
+    attention=st.sampled_from(["flash", "unfused"]),
+)
+def test_recomputing_more_never_holds_more(t: int, p: int, d: int, sequence_parallel: bool, attention: str) -> None:
+    shape = {"t": t, "p": p, "d": d, "sequence_parallel": sequence_parallel, "attention": attention}
+    none, selective, full = (
+        row(*SMALL, **shape, micro_batch=2, global_batch=2 * d * 8, recompute=each)["memory_bytes"]
+        for each in ("none", "selective", "full")
+    )
+    slack = 1 + 1e-12
+    assert full <= selective * slack
+    assert selective <= none * slack
+
+
+FASTER: dict[str, Callable[[Point, float], Point]] = {
+    "peak": lambda at, by: _cluster(at, peak_flops_per_s={k: v * by for k, v in at.cluster.peak_flops_per_s.items()}),
+    "memory bandwidth": lambda at, by: _cluster(at, hbm_bytes_per_s=at.cluster.hbm_bytes_per_s * by),
+    "links in a node": lambda at, by: _cluster(at, intra_node=_wider(at.cluster.intra_node, by)),
+    "network": lambda at, by: _cluster(at, inter_node=_wider(at.cluster.inter_node, by)),
+    "latencies": lambda at, by: _cluster(
+        at,
+        intra_node=dataclasses.replace(at.cluster.intra_node, latency_s=at.cluster.intra_node.latency_s / by),
+        inter_node=dataclasses.replace(at.cluster.inter_node, latency_s=at.cluster.inter_node.latency_s / by),
+    ),
+    "host": lambda at, by: dataclasses.replace(
+        at, costs=dataclasses.replace(at.costs, layer_launch_s=at.costs.layer_launch_s / by)
+    ),
+}
+
+
+def _cluster(at: Point, **changes: Any) -> Point:
+    return dataclasses.replace(at, cluster=dataclasses.replace(at.cluster, **changes))
+
+
+def _wider(link: Any, by: float) -> Any:
+    return dataclasses.replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * by)
+
+
+LAYOUTS = st.fixed_dictionaries(
+    {
+        "t": st.sampled_from([1, 2, 4, 8, 16]),
+        "p": st.sampled_from([1, 2, 3, 6]),
+        "d": st.sampled_from([1, 2, 4, 16]),
+        "c": st.sampled_from([1, 2]),
+        "zero": st.integers(0, 3),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+        "micro_batch": st.sampled_from([1, 2]),
+        "global_batch": st.just(128),
+    }
+)
+
+
+@pytest.mark.parametrize("what", FASTER)
+@LAW
+@given(layout=LAYOUTS, by=st.floats(1, 8))
+def test_a_better_machine_is_never_slower(what: str, layout: dict[str, Any], by: float) -> None:
+    asked = point(*SMALL, **layout)
+    before, after = rows(asked, FASTER[what](asked, by))
+    assert after["step_time_s"] <= before["step_time_s"] * (1 + 1e-12)
+    assert after["memory_bytes"] == before["memory_bytes"]
+
+
+@pytest.mark.parametrize("what", ["peak", "memory bandwidth", "links in a node", "network"])
+def test_bloom_is_faster_on_a_better_machine(what: str) -> None:
+    before, after = rows(point(), FASTER[what](point(), 2))
+    assert after["step_time_s"] < before["step_time_s"]
+
+
+@LAW
+@given(layout=LAYOUTS, memory_gb=st.floats(1, 200), more=st.floats(1, 10))
+def test_more_memory_never_turns_a_fit_into_a_misfit(layout: dict[str, Any], memory_gb: float, more: float) -> None:
+    small, large = rows(*(point(*SMALL, **layout, memory_bytes=gb * 1e9) for gb in (memory_gb, memory_gb * more)))
+    assert large["fits"] >= small["fits"]
+    assert large["memory_bytes"] == small["memory_bytes"]
+    assert large["step_time_s"] == small["step_time_s"]
+    for each in (small, large):
+        assert each["fits"] == (each["memory_bytes"] <= each["memory_limit_bytes"]) == (each["status"] == "ok")
+
+
+@LAW
+@given(
+    data=st.data(),
+    p=st.sampled_from([1, 2, 4, 6]),
+    per_micro_batch=st.sampled_from([4, 8, 16]),
+    global_batch=st.sampled_from([64, 128]),
+    zero=st.integers(0, 3),
+    sequence_parallel=st.booleans(),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    costs=st.sampled_from(["full", "lecture"]),
+)
+def test_points_evaluated_together_equal_each_alone_to_the_last_bit(
+    data: st.DataObject, p: int, per_micro_batch: int, costs: str, **shape: Any
+) -> None:
+    # micro_batch x d is the same for all, so they share a schedule and are evaluated as one array
+    cuts = data.draw(
+        st.lists(st.tuples(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4])), min_size=2, max_size=6)
+    )
+    lecture = ("costs=lecture",) if costs == "lecture" else ()
+    points = [
+        point("model=mixtral_8x7b", "cluster=dgx_h100", "training=megatron", *lecture, "training.seq_length=2048",
+              t=t, p=p if costs == "full" or 34 % p == 0 else 2, micro_batch=b, d=per_micro_batch // b, e=e,
+              gpus=4096, **shape)
+        for (t, b), e in zip(cuts, data.draw(st.lists(st.sampled_from([1, 2, 4]), min_size=6, max_size=6)), strict=False)
+        if (per_micro_batch // b) % e == 0
+    ]  # fmt: skip
+    together = rows(*points)
+    assert all(each["status"] in ("ok", "infeasible") for each in together)
+    assert len({shape_key(legality.resolve(each)) for each in points}) <= 1
+    assert together == [rows(each)[0] for each in points]
+
+
+@LAW
+@given(
+    asked=st.lists(
+        st.fixed_dictionaries(
+            {
+                "t": st.sampled_from([1, 2, 3, 4, 8]),
+                "p": st.sampled_from([1, 2, 4, 5, 12]),
+                "d": st.sampled_from([None, 1, 2, 3, 8]),
+                "micro_batch": st.sampled_from([1, 2, 4]),
+                "global_batch": st.sampled_from([48, 64]),
+                "zero": st.integers(0, 3),
+                "sequence_parallel": st.booleans(),
+                "recompute": st.sampled_from(["none", "selective", "full"]),
+                "schedule": st.sampled_from(["1f1b", "gpipe", "naive", "none"]),
+            }
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_every_asked_point_is_a_row_in_its_place_whatever_its_company(asked: list[dict[str, Any]]) -> None:
+    points = [point(*SMALL, **each, gpus=96) for each in asked]
+    together = rows(*points)
+    assert len(together) == len(points)
+    assert together == [rows(each)[0] for each in points]
+    assert {each["status"] for each in together} <= {"ok", "infeasible", "invalid"}
+
+
+def test_an_invalid_point_is_a_row_with_every_reason() -> None:
+    (invalid,) = rows(point(t=5, p=7))
+    assert invalid["status"] == "invalid"
+    assert "parallel.t=5 x parallel.p=7 = 35 does not divide cluster.gpus=384" in invalid["reason"]
+    assert "parallel.t=5 does not divide model.heads=112" in invalid["reason"]
+
+
+def test_a_point_that_fails_costs_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = point(*SMALL, t=1, p=2, d=4), point(*SMALL, t=2, p=2, d=4)
+
+    def explode(points: list[Point]) -> Any:
+        if any(each.layout.t == 2 for each in points):
+            raise ArithmeticError("boom")
+        return evaluate(points)
+
+    monkeypatch.setattr(grid, "evaluate", explode)
+    first, second, third = rows(good, bad, good)
+    assert (first["status"], second["status"], third["status"]) == ("ok", "failed", "ok")
+    assert second["reason"] == "ArithmeticError: boom"
+    assert first == third
+
+
+def test_a_misfit_says_which_rank_lacks_how_much_and_keeps_its_numbers() -> None:
+    misfit = row(t=1, p=6)
+    short = misfit["memory_bytes"] - 80e9
+    assert misfit["status"] == "infeasible"
+    assert not misfit["fits"]
+    assert misfit["reason"] == (
+        f"does not fit: rank {misfit['heaviest_rank']} needs {misfit['memory_bytes'] / 1e9:.1f} GB, "
+        f"{short / 1e9:.3g} GB more than cluster.memory_gb=80."
+    )
+    assert misfit["verdict"] == "memory"
+    assert misfit["step_time_s"] > 0
+
+
+def test_what_fits_exactly_fits() -> None:
+    needed = row()["memory_bytes"]
+    exact, short = (row(memory_bytes=each) for each in (needed, math.nextafter(needed, 0)))
+    assert (exact["fits"], exact["status"], exact["reason"]) == (True, "ok", None)
+    assert (short["fits"], short["status"]) == (False, "infeasible")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "overrides", "changes"),
+    [
+        ("compute", (), {}),
+        ("bubble", (), {"global_batch": 16}),
+        ("tp", SMALL, {"t": 16, "p": 1, "d": 1, "micro_batch": 1}),
+        ("dp", SMALL, {"t": 1, "p": 1, "d": 256, "micro_batch": 1, "global_batch": 256, "seq_length": 64}),
+        (
+            "imbalance",
+            SMALL,
+            {"t": 1, "p": 4, "d": 1, "partition": (31, 1, 1, 1), "global_batch": 64, "memory_bytes": 1e15},
+        ),
+        ("memory", (), {"t": 1, "p": 6}),
+    ],
+)
+def test_the_verdict_names_the_largest_share(verdict: str, overrides: tuple[str, ...], changes: dict[str, Any]) -> None:
+    each = row(*overrides, **changes)
+    assert each["verdict"] == verdict
+    if verdict != "memory":
+        shares = {"compute": sum(each[f"{item}_s"] for item in (*TIME_ITEMS[:5], "optimizer"))}
+        shares |= {"tp": each["tp_s"], "cp": each["cp_s"], "ep": each["ep_s"], "imbalance": each["imbalance_s"]}
+        shares |= {"bubble": each["bubble_s"], "pp": each["pp_exposed_s"], "dp": each["dp_exposed_s"]}
+        assert max(shares, key=lambda name: shares[name]) == verdict
+        assert sum(shares.values()) == pytest.approx(each["step_time_s"])
+
+
+def test_a_heavy_stage_bounds_the_efficiency() -> None:
+    each = row(*SMALL, t=1, p=4, d=1, partition=(13, 7, 7, 7), global_batch=8, micro_batch=1)
+    assert each["imbalance"] == 13 * 4 / 34
+    assert each["efficiency_bound"] == 34 / (13 * 4)
+    assert each["imbalance_s"] > 0
+
+
+def test_equal_stages_have_the_published_bubble() -> None:
+    # Narayanan et al. 2021, section 2.2; the middle of a deep pipeline without its ends
+    each = row(*SMALL, "costs=lecture", t=1, p=2, d=1, micro_batch=1, global_batch=8)
+    assert each["bubble_s"] == pytest.approx(1 / 8 * each["matmul_s"], rel=1e-12)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2])
+def test_a_data_parallel_step_sends_gradients_and_fetches_weights(zero: int) -> None:
+    # Rajbhandari et al. 2020, section 7: a reduce-scatter and an all-gather, (d - 1) / d of all parameters each.
+    # Reduced are gradients, reduce_bytes each. Without ZeRO they are gathered too, with it the 2-byte weights.
+    for reduce_bytes in (2, 4):
+        each = row(*SMALL, t=1, p=1, d=8, zero=zero, micro_batch=1, global_batch=8, reduce_bytes=reduce_bytes)
+        gathered_bytes = 2 if zero else reduce_bytes
+        expected = 7 / 8 * 6_738_415_616 * (reduce_bytes + gathered_bytes)
+        assert each["dp_bytes_per_gpu"] == pytest.approx(expected, rel=1e-12), (zero, reduce_bytes)
+
+
+def test_zero_3_fetches_weights_twice_and_reduces_once_for_every_micro_batch() -> None:
+    # Rajbhandari et al. 2020, section 7.2.2: 3 / 2 of plain data parallelism, here repeated m times
+    for reduce_bytes in (2, 4):
+        each = row(*SMALL, t=1, p=1, d=8, zero=3, micro_batch=1, global_batch=32, reduce_bytes=reduce_bytes)
+        expected = 4 * 7 / 8 * 6_738_415_616 * (2 + 2 + reduce_bytes)
+        assert each["dp_bytes_per_gpu"] == pytest.approx(expected, rel=1e-12), reduce_bytes
+
+
+def test_neighbour_stages_exchange_an_activation_and_its_gradient() -> None:
+    each = row(*SMALL, t=1, p=4, d=1, micro_batch=2, global_batch=16, sequence_parallel=False)
+    message = 2 * 4096 * 4096 * 2
+    assert each["pp_bytes_per_gpu"] == 8 * 2 * message  # an inner rank sends one forward and one back
+    assert row(*SMALL, t=1, p=1, d=1)["pp_bytes_per_gpu"] == 0
+
+
+def test_tensor_ranks_send_four_all_reduces_a_layer_and_six_with_full_recomputation() -> None:
+    for recompute, all_reduces in (("none", 4), ("selective", 4), ("full", 6)):
+        each = row(*SMALL, t=4, p=1, d=1, micro_batch=1, global_batch=8, recompute=recompute)
+        ring = 2 * 3 / 4 * 4096 * 4096 * 2
+        assert each["tp_bytes_per_gpu"] == pytest.approx(8 * 32 * all_reduces * ring, rel=1e-12)
+
+
+def test_tensor_groups_that_do_not_divide_a_node_talk_over_the_network() -> None:
+    # Ranks 7 to 13 of groups of seven lie on two nodes of eight, and the slowest group decides.
+    asked = point(t=7, p=6, d=9, global_batch=18 * 8)
+    slower = _cluster(asked, inter_node=_wider(asked.cluster.inter_node, 0.1))
+    fast, slow = rows(asked, slower)
+    assert slow["tp_s"] > fast["tp_s"]
+
+
+@LAW
+@given(m=st.integers(1, 32), more=st.integers(1, 32), schedule=st.sampled_from(["1f1b", "gpipe"]))
+def test_more_micro_batches_never_enlarge_the_bubble_fraction(m: int, more: int, schedule: str) -> None:
+    few, many = (
+        row(*SMALL, t=1, p=4, d=1, micro_batch=1, global_batch=size, schedule=schedule) for size in (m, m + more)
+    )
+    assert many["bubble_fraction"] <= few["bubble_fraction"] + 1e-12
+
+
+def test_model_flops_do_not_depend_on_the_cut() -> None:
+    # MFU is model FLOPs over peak: at the same tokens per second it is the same for every cut and recipe
+    ratios = [
+        each["mfu"] / each["tokens_per_s_per_gpu"]
+        for each in (
+            row(), row(t=8, p=6), row(recompute="none"), row(zero=3), row(t=2, p=24, micro_batch=1),
+        )
+    ]  # fmt: skip
+    assert ratios == pytest.approx([ratios[0]] * len(ratios), rel=1e-12)
