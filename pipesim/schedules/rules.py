@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipesim.schedules.action import IntArray, Op, Schedule
+from pipesim.schedules.compiled import compiled
 
 
 class IllegalSchedule(ValueError):
@@ -19,8 +21,8 @@ class Dependencies(NamedTuple):
     ``remote`` is the neighbour stage's action, whose result travels; ``local`` is of the same stage and micro-batch.
     """
 
-    remote: IntArray
-    local: IntArray
+    remote: NDArray[np.int32]
+    local: NDArray[np.int32]
 
 
 def dependencies(schedule: Schedule) -> Dependencies:
@@ -28,20 +30,32 @@ def dependencies(schedule: Schedule) -> Dependencies:
 
     F of stage s needs F of stage s - 1; B or I of stage s needs F of s and B or I of stage s + 1; W needs I.
     """
-    forward, backward, _ = _tables(schedule)
-    stage, op, micro_batch = schedule.stage.astype(np.int64), schedule.op, schedule.micro_batch.astype(np.int64)
-    is_forward, is_weight = op == Op.F, op == Op.W
-    is_backward = ~is_forward & ~is_weight
-    remote = np.full(len(schedule), -1, np.int64)
-    local = np.full(len(schedule), -1, np.int64)
-
-    fed = is_forward & (stage > 0)
-    remote[fed] = forward[stage[fed] - 1, micro_batch[fed]]
-    local[is_backward] = forward[stage[is_backward], micro_batch[is_backward]]
-    returned = is_backward & (stage < schedule.stages - 1)
-    remote[returned] = backward[stage[returned] + 1, micro_batch[returned]]
-    local[is_weight] = backward[stage[is_weight], micro_batch[is_weight]]
+    remote, local = np.empty((2, len(schedule)), np.int32)
+    at = np.full((2, schedule.stages, schedule.m), -1, np.int32)
+    _find(schedule.stage, schedule.op, schedule.micro_batch, at, remote, local)
     return Dependencies(remote, local)
+
+
+@compiled
+def _find(stage, op, micro_batch, at, remote, local):  # type: ignore[no-untyped-def]
+    """Fills ``remote`` and ``local``; ``at`` (all -1 when called) is where F, and B or I, of each micro-batch stand."""
+    forward, weight = 0, 3
+    for i in range(len(op) - 1, -1, -1):
+        if op[i] != weight:
+            at[int(op[i] != forward), stage[i], micro_batch[i]] = i
+    last_stage = at.shape[1] - 1
+    for i in range(len(op)):
+        s, k = stage[i], micro_batch[i]
+        remote[i] = local[i] = -1
+        if op[i] == forward:
+            if s > 0:
+                remote[i] = at[0, s - 1, k]
+        elif op[i] == weight:
+            local[i] = at[1, s, k]
+        else:
+            local[i] = at[0, s, k]
+            if s < last_stage:
+                remote[i] = at[1, s + 1, k]
 
 
 def validate(schedule: Schedule) -> None:
