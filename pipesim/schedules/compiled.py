@@ -14,8 +14,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     Where neither can be written the function is compiled anew in every process. A compiled function calls compiled
     functions of its own file only: numba does not notice when a cached one of another file has changed.
     """
-    options = {"nogil": True, "error_model": "numpy"}
     try:
-        return numba.njit(cache=True, **options)(function)  # type: ignore[no-any-return]
+        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # numba: "no locator available", there is no folder that it may write
-        return numba.njit(**options)(function)  # type: ignore[no-any-return]
+        return numba.njit(nogil=True, error_model="numpy")(function)
