@@ -15,6 +15,34 @@ class IllegalSchedule(ValueError):
     """An order that breaks a rule; the message shows the grid with an arrow at the bad step."""
 
 
+class Results(NamedTuple):
+    """The rules of training as tables of shape (ops, stages), for an action and the results of its own micro-batch.
+
+    Results have rows: row s is the output of stage s, row ``stages + s`` the gradient at its input. ``remote`` and
+    ``local`` are the rows that an action needs, from the neighbour stage and from its own; ``made`` is the row that it
+    fills. -1 is none.
+    """
+
+    remote: NDArray[np.int32]
+    local: NDArray[np.int32]
+    made: NDArray[np.int32]
+
+
+def results(stages: int) -> Results:
+    """F of stage s needs F of stage s - 1; B or I of stage s needs F of s and B or I of stage s + 1; W needs I."""
+    output = np.arange(stages, dtype=np.int32)
+    gradient = stages + output
+    remote, local, made = np.full((3, len(Op), stages), -1, np.int32)
+    remote[Op.F, 1:] = output[:-1]
+    made[Op.F] = output
+    for op in (Op.B, Op.I):
+        remote[op, :-1] = gradient[1:]
+        local[op] = output
+        made[op] = gradient
+    local[Op.W] = gradient
+    return Results(remote, local, made)
+
+
 class Dependencies(NamedTuple):
     """For each action the index of up to two actions that must end first, or -1. Shape (actions,) each.
 
@@ -26,36 +54,26 @@ class Dependencies(NamedTuple):
 
 
 def dependencies(schedule: Schedule) -> Dependencies:
-    """The rules of training, for a schedule in which every needed action exists (see ``validate``).
-
-    F of stage s needs F of stage s - 1; B or I of stage s needs F of s and B or I of stage s + 1; W needs I.
-    """
-    remote, local = np.empty((2, len(schedule)), np.int32)
-    at = np.full((2, schedule.stages, schedule.m), -1, np.int32)
-    _find(schedule.stage, schedule.op, schedule.micro_batch, at, remote, local)
-    return Dependencies(remote, local)
+    """Which actions make what ``results`` says is needed; -1 too where no action does (see ``validate``)."""
+    found = np.empty((2, len(schedule)), np.int32)
+    made_by = np.full((2 * schedule.stages, schedule.m), -1, np.int32)
+    _find(schedule.stage, schedule.op, schedule.micro_batch, results(schedule.stages), made_by, found)
+    return Dependencies(found[0], found[1])
 
 
 @compiled
-def _find(stage, op, micro_batch, at, remote, local):  # type: ignore[no-untyped-def]
-    """Fills ``remote`` and ``local``; ``at`` (all -1 when called) is where F, and B or I, of each micro-batch stand."""
-    forward, weight = 0, 3
-    for i in range(len(op) - 1, -1, -1):
-        if op[i] != weight:
-            at[int(op[i] != forward), stage[i], micro_batch[i]] = i
-    last_stage = at.shape[1] - 1
+def _find(stage, op, micro_batch, rows, made_by, found):  # type: ignore[no-untyped-def]
+    """Fills ``found``, shape (2, actions). ``made_by`` is all -1 when called."""
+    remote, local, made = rows
+    for i in range(len(op) - 1, -1, -1):  # of several that make one result the first counts
+        row = made[op[i], stage[i]]
+        if row >= 0:
+            made_by[row, micro_batch[i]] = i
     for i in range(len(op)):
-        s, k = stage[i], micro_batch[i]
-        remote[i] = local[i] = -1
-        if op[i] == forward:
-            if s > 0:
-                remote[i] = at[0, s - 1, k]
-        elif op[i] == weight:
-            local[i] = at[1, s, k]
-        else:
-            local[i] = at[0, s, k]
-            if s < last_stage:
-                remote[i] = at[1, s + 1, k]
+        row = remote[op[i], stage[i]]
+        found[0, i] = made_by[row, micro_batch[i]] if row >= 0 else -1
+        row = local[op[i], stage[i]]
+        found[1, i] = made_by[row, micro_batch[i]] if row >= 0 else -1
 
 
 def validate(schedule: Schedule) -> None:
