@@ -77,16 +77,29 @@ def _find(stage, op, micro_batch, rows, made_by, found):  # type: ignore[no-unty
 
 
 def validate(schedule: Schedule) -> None:
-    """Raises ``IllegalSchedule`` unless each stage runs every micro-batch exactly once, whole or split, in a legal order.
+    """Raises ``IllegalSchedule`` unless each stage runs each micro-batch once, whole or split, in a legal order.
 
     A deadlock across ranks is found where the schedule is simulated.
     """
-    index = np.arange(len(schedule))
+    _check_every_action_once(schedule)
+    _check_pairs(schedule)
+    index, rank = np.arange(len(schedule)), schedule.rank_of()
+    local = dependencies(schedule).local
+    for i in np.flatnonzero((local >= 0) & (rank != rank[local])):
+        needed = schedule.action(int(local[i]))
+        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} needs {needed}, of another rank"))
+    for i in np.flatnonzero(local >= index):
+        needed = schedule.action(int(local[i]))
+        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} comes before {needed}"))
+    if schedule.segments > 1:
+        _check_segments(schedule)
+
+
+def _check_every_action_once(schedule: Schedule) -> None:
     forward, backward, weight = tables = _tables(schedule)
-    rank = schedule.rank_of()
     table_of_op = np.array([0, 1, 1, 2])
     first = np.stack(tables)[table_of_op[schedule.op], schedule.stage, schedule.micro_batch]
-    for i in np.flatnonzero(first != index):
+    for i in np.flatnonzero(first != np.arange(len(schedule))):
         raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} runs a second time"))
     for stage, micro_batch in np.argwhere(forward < 0):
         raise IllegalSchedule(_missing(schedule, int(stage), "F", int(micro_batch)))
@@ -96,15 +109,34 @@ def validate(schedule: Schedule) -> None:
     for stage, micro_batch in np.argwhere(split & (weight < 0)):
         raise IllegalSchedule(_missing(schedule, int(stage), "W", int(micro_batch)))
     for stage, micro_batch in np.argwhere(~split & (weight >= 0)):
-        i = int(weight[stage, micro_batch])
-        raise IllegalSchedule(_picture(schedule, i, f"{schedule.action(i)} has no I; its stage has a whole B"))
-    local = dependencies(schedule).local
-    for i in np.flatnonzero((local >= 0) & (rank != rank[local])):
-        needed = schedule.action(int(local[i]))
-        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} needs {needed}, of another rank"))
-    for i in np.flatnonzero(local >= index):
-        needed = schedule.action(int(local[i]))
-        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} comes before {needed}"))
+        alone = int(weight[stage, micro_batch])
+        problem = f"{schedule.action(alone)} has no I; its stage has a whole B"
+        raise IllegalSchedule(_picture(schedule, alone, problem))
+
+
+def _check_pairs(schedule: Schedule) -> None:
+    """An overlapped pair is a forward and a backward of one rank, of which neither needs the other."""
+    for i in np.flatnonzero(schedule.joined).tolist():
+        if i + 1 in schedule.rank_start:
+            raise IllegalSchedule(_picture(schedule, i, f"{schedule.action(i)} is overlapped with nothing"))
+        first, second = schedule.action(i), schedule.action(i + 1)
+        if schedule.joined[i + 1] or first.op != Op.F or second.op not in (Op.B, Op.I):
+            problem = f"{first} and {second} are no pair; a forward overlaps one backward"
+            raise IllegalSchedule(_picture(schedule, i, problem))
+        if (first.stage, first.micro_batch) == (second.stage, second.micro_batch):
+            raise IllegalSchedule(_picture(schedule, i, f"{second} needs {first} and cannot overlap it"))
+
+
+def _check_segments(schedule: Schedule) -> None:
+    """On each stage a segment's forward comes after those of the segments before it, and its gradient before theirs."""
+    forward, backward, _ = _tables(schedule)
+    for table, sign, rule in ((forward, 1, "before"), (backward, -1, "after")):
+        steps = sign * np.diff(table.reshape(schedule.stages, -1, schedule.segments), axis=2)
+        for stage, sequence, k in np.argwhere(steps < 0):
+            late = int(table[stage, sequence * schedule.segments + k + (sign > 0)])
+            other = int(table[stage, sequence * schedule.segments + k + (sign < 0)])
+            problem = f"{schedule.action(late)} comes before {schedule.action(other)}, a segment {rule} it"
+            raise IllegalSchedule(_picture(schedule, late, problem))
 
 
 def _tables(schedule: Schedule) -> tuple[IntArray, IntArray, IntArray]:
