@@ -6,6 +6,9 @@ from numpy.typing import ArrayLike
 
 from pipesim.schedules.action import Schedule
 from pipesim.simulate import engine, iterations
+from pipesim.simulate.bounds import Bounds, lower_bounds
+from pipesim.simulate.causes import Cause, Idle, idle, idle_between
+from pipesim.simulate.critical import Step, critical_path
 from pipesim.simulate.deadlock import Deadlock
 from pipesim.simulate.iterations import Iterations
 from pipesim.simulate.links import Link, Links, placed
@@ -13,8 +16,9 @@ from pipesim.simulate.memory import peak_held
 from pipesim.simulate.timeline import Timeline
 
 __all__ = [
-    "Deadlock", "Iterations", "Link", "Links", "Timeline",
-    "peak_held", "placed", "simulate", "simulate_iterations", "steady_period_s",
+    "Bounds", "Cause", "Deadlock", "Idle", "Iterations", "Link", "Links", "Step", "Timeline",
+    "critical_path", "idle", "idle_between", "lower_bounds", "peak_held", "placed", "simulate", "simulate_iterations",
+    "steady_period_s",
 ]  # fmt: skip
 
 

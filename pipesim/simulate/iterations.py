@@ -19,6 +19,7 @@ class Iterations:
 
     timelines: tuple[Timeline, ...]
     ready_s: FloatArray
+    optimizer_s: FloatArray  # of each rank
     barrier: bool
 
     @property
@@ -36,7 +37,7 @@ def run(setup: Setup, count: int, optimizer_s: ArrayLike, barrier: bool) -> Iter
         timelines.append(engine.run(setup, state))
         _step(state, optimizer, barrier)
         ready_s.append(state.clock_s.copy())
-    return Iterations(timelines=tuple(timelines), ready_s=np.array(ready_s), barrier=barrier)
+    return Iterations(timelines=tuple(timelines), ready_s=np.array(ready_s), optimizer_s=optimizer, barrier=barrier)
 
 
 def steady_period_s(setup: Setup, optimizer_s: ArrayLike, barrier: bool) -> float:
