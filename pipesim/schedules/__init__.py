@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipesim.schedules import action, rules
+from pipesim.schedules import comms, rules
 from pipesim.schedules.action import IntArray, Schedule
 from pipesim.schedules.families import FAMILIES, Family
 
@@ -46,7 +46,7 @@ def problems(name: str, p: int, m: int, v: int | None = None, **options: Any) ->
     if canonical_name(name) is None:
         return [_unknown(name)]
     name, family = str(canonical_name(name)), _family(name)
-    sizes = {"parallel.p": p, "number of micro-batches": m, "parallel.v": family.v if v is None else v}
+    sizes = {"parallel.p": p, "num_microbatches": m, "parallel.v": family.v if v is None else v}
     wrong = [(key, size) for key, size in sizes.items() if not _counts(size)]
     broken = [f"{key}={size!r} must be a whole number of at least 1. Nearest: 1." for key, size in wrong]
     for option in options:
@@ -60,11 +60,12 @@ def problems(name: str, p: int, m: int, v: int | None = None, **options: Any) ->
         has = "one stage" if family.v == 1 else f"{family.v} stages"
         broken.append(f"parallel.v={stages}: schedule.name={name} has {has} per rank. Nearest: v={family.v}.")
         stages = family.v
-    per_micro_batch = p * stages * (3 if family.split else 2) * int(options.get("segments", 1))
+    segments = options.get("segments", 1)
+    per_micro_batch = p * stages * (3 if family.split else 2) * (segments if _counts(segments) else 1)
     if m * per_micro_batch > MAX_ACTIONS:
         broken.append(
-            f"parallel.p={p} with {m} micro-batches makes {m * per_micro_batch} actions; "
-            f"at most {MAX_ACTIONS} are simulated. Nearest: {max(1, MAX_ACTIONS // per_micro_batch)} micro-batches."
+            f"parallel.p={p} with num_microbatches={m} makes {m * per_micro_batch} actions; at most {MAX_ACTIONS} are "
+            f"simulated. Nearest: num_microbatches={max(1, MAX_ACTIONS // per_micro_batch)}."
         )
     return broken + list(family.broken_rules(*family.sizes(p, m, stages), **options))
 
@@ -75,8 +76,8 @@ def warnings(name: str, p: int, m: int, v: int | None = None, **options: Any) ->
     found = []
     if p > 1 and m < p:
         found.append(
-            f"{m} micro-batches are fewer than parallel.p={p}: some ranks are idle most of the time. Use a smaller "
-            f"training.micro_batch or a larger batch. Nearest: {p} micro-batches."
+            f"num_microbatches={m} is smaller than parallel.p={p}: most ranks are idle most of the time. A smaller "
+            f"training.micro_batch or a larger training.global_batch gives more. Nearest: num_microbatches={p}."
         )
     return found + list(family.unwise(*family.sizes(p, m, v or family.v), **options))
 
@@ -88,14 +89,15 @@ def peak_inflight(name: str, p: int, m: int, v: int | None = None, **options: An
 
 
 def read_schedule(path_or_text: str | Path) -> Schedule:
-    """Reads PyTorch's compute-only CSV from a file, or from the text itself, and validates it.
+    """Reads PyTorch's CSV from a file, or from the text itself, and validates it: a line per rank, stages by the rows.
 
-    Raises ``FileNotFoundError`` for a missing file and ``ValueError`` with the bad line, cell or step.
+    Communication (``compute_comms``) is checked too and left out. Raises ``FileNotFoundError`` for a missing file and
+    ``ValueError`` with the bad line, cell or step.
     """
-    is_text = isinstance(path_or_text, str) and ("," in path_or_text or "\n" in path_or_text)
-    text = str(path_or_text) if is_text else Path(path_or_text).read_text(encoding="utf-8")
-    name = "custom" if is_text else Path(path_or_text).stem
-    schedule = action.parse(text, name)
+    lowered = comms.parse(path_or_text)
+    if lowered.transfers():
+        comms.check(lowered)
+    schedule = lowered.computing()
     rules.validate(schedule)
     return schedule
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -117,11 +118,17 @@ def _races(p: int, m: int, v: int, times: Costs, cap: int) -> Iterator[Found]:
             yield list_schedule("auto", m, stages, due, interval, places, times, patience=patience)
 
 
-def broken_rules(
-    p: int, m: int, v: int, *, max_inflight: float | None = None, objective: str = "makespan", **_: object
-) -> Iterator[str]:
-    if max_inflight is not None and max_inflight < v:
-        yield f"schedule.max_inflight={max_inflight}: a rank holds one activation per stage, of {v}. Nearest: {v}."
+def broken_rules(p: int, m: int, v: int, **options: Any) -> Iterator[str]:
+    for key in ("forward_s", "input_grad_s", "weight_grad_s"):
+        seconds = np.asarray(options.get(key, 1.0), np.float64)
+        if seconds.shape not in ((), (p * v,)) or not np.all(np.isfinite(seconds) & (seconds >= 0)):
+            yield f"schedule.{key} must be one number, or one for each of {p * v} stages, at least 0. Nearest: 1."
+    cap, kept = options.get("max_inflight"), options.get("kept_for_weights", 1.0)
+    if cap is not None and cap < v:
+        yield f"schedule.max_inflight={cap}: a rank holds one activation per stage, of {v}. Nearest: {v}."
+    if not 0 < kept <= 1:
+        yield f"schedule.kept_for_weights={kept} must be above 0 and at most 1. Nearest: 1."
+    objective = options.get("objective", OBJECTIVES[0])
     if objective not in OBJECTIVES:
         yield f"schedule.objective={objective!r} must be one of {', '.join(OBJECTIVES)}. Nearest: {OBJECTIVES[0]}."
 

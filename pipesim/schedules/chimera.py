@@ -39,8 +39,8 @@ def broken_rules(p: int, m: int) -> Iterator[str]:
 def unwise(p: int, m: int) -> Iterator[str]:
     if m % p:
         yield (
-            f"{m} micro-batches with parallel.p={p}: schedule.name=chimera runs units of p; the last one is not full. "
-            f"Nearest: {m - m % p or p} or {m - m % p + p} micro-batches."
+            f"num_microbatches={m} with parallel.p={p}: schedule.name=chimera runs units of p, and the last one is not "
+            f"full. Nearest: num_microbatches={m - m % p or p} or {m - m % p + p}."
         )
 
 

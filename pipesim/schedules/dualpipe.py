@@ -58,8 +58,8 @@ def broken_rules(p: int, m: int) -> Iterator[str]:
 def unwise(p: int, m: int) -> Iterator[str]:
     if m % 2 or m < 2 * p:
         yield (
-            f"{m} micro-batches with parallel.p={p}: schedule.name=dualpipe is made for an even number of at least "
-            f"2p; fewer run, with a longer bubble. Nearest: {max(2 * p, m + m % 2)} micro-batches."
+            f"num_microbatches={m} with parallel.p={p}: schedule.name=dualpipe is made for an even number of at least "
+            f"2p; fewer run, with a longer bubble. Nearest: num_microbatches={max(2 * p, m + m % 2)}."
         )
 
 

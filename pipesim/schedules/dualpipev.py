@@ -28,8 +28,8 @@ def dualpipev(p: int, m: int) -> Schedule:
 def unwise(p: int, m: int) -> Iterator[str]:
     if m < 2 * p:
         yield (
-            f"{m} micro-batches with parallel.p={p}: schedule.name=dualpipev is made for at least 2p; fewer run, with "
-            f"a longer bubble. Nearest: {2 * p} micro-batches."
+            f"num_microbatches={m} with parallel.p={p}: schedule.name=dualpipev is made for at least 2p; fewer run, "
+            f"with a longer bubble. Nearest: num_microbatches={2 * p}."
         )
 
 

@@ -37,19 +37,41 @@ def peak_inflight(p: int, m: int, v: int, group: int | None = None) -> IntArray:
 
 
 def broken_rules(p: int, m: int, v: int, group: int | None = None) -> Iterator[str]:
-    """A rank that waits for its own first group's return must have a full group of p micro-batches to work on."""
+    """Only what deadlocks: Megatron asks for more, and PyTorch for other, than the order needs."""
     if group is None:
         return
-    if group < min(p, m):
-        yield f"schedule.group={group} with parallel.p={p}: a group has at least p micro-batches. Nearest: group={p}."
-    rest = m % group
-    if v > 1 and group >= p and m > group and 0 < rest < p:
-        legal = [n for n in range(max(1, m - p), m + p + 1) if n <= group or n % group == 0 or n % group >= p]
-        near = sorted(legal, key=lambda n: abs(n - m))[:2]
-        yield (
-            f"{m} micro-batches in groups of schedule.group={group} leave a last group of {rest}; with parallel.p={p} "
-            f"it needs none or at least p. Nearest: {' or '.join(map(str, near))} micro-batches, or group=null."
+    if not isinstance(group, int) or group < 1:
+        yield f"schedule.group={group!r} must be a whole number of at least 1, or null. Nearest: group={p}."
+    elif _deadlocks(p, v, group_sizes(p, m, group)):
+        fewer, more = (
+            next((n for n in numbers if not _deadlocks(p, v, group_sizes(p, n, group))), None)
+            for numbers in (range(m, 0, -1), range(m, m + 2 * p))
         )
+        near = " or ".join(str(n) for n in (fewer, more) if n)
+        yield (
+            f"schedule.group={group} cuts num_microbatches={m} so that two neighbouring groups have fewer than 2p - 2 "
+            f"in all, and with parallel.p={p} the ranks would wait for each other for ever. Nearest: "
+            f"num_microbatches={near} (training.global_batch / (training.micro_batch * parallel.d)), or group=null."
+        )
+
+
+def unwise(p: int, m: int, v: int, group: int | None = None) -> Iterator[str]:
+    if group is not None and v > 1 and m > group and (group < p or m % group):
+        yield (
+            f"schedule.group={group} cuts num_microbatches={m} unevenly or below parallel.p={p}, which makes the "
+            "bubble longer; Megatron refuses a rest that is smaller than p. Nearest: group=null, for equal groups."
+        )
+
+
+def _deadlocks(p: int, v: int, sizes: IntArray) -> bool:
+    """Neighbouring groups need 2p - 2 micro-batches together; a last one of a single micro-batch passes if v is 2.
+
+    Found by simulating all p <= 8, v <= 5, groups to 2p and up to 4 of them, and checked by the tests.
+    """
+    pairs = sizes[:-1] + sizes[1:]
+    if v == 2 and len(sizes) > 1 and sizes[-1] == 1:
+        pairs = pairs[:-1]
+    return v > 1 and bool((pairs < 2 * p - 2).any())
 
 
 def group_sizes(p: int, m: int, group: int | None) -> IntArray:

@@ -96,6 +96,13 @@ def validate(schedule: Schedule) -> None:
 
 
 def _check_every_action_once(schedule: Schedule) -> None:
+    if len(schedule) < 2 * schedule.stages * schedule.m:  # and do not make tables for a micro-batch 999999999
+        ran = np.unique((schedule.stage.astype(np.int64) * schedule.m + schedule.micro_batch)[schedule.op == Op.F])
+        gap = np.flatnonzero(ran != np.arange(len(ran)))
+        first = int(gap[0]) if len(gap) else len(ran)
+        if first < schedule.stages * schedule.m:
+            stage, micro_batch = divmod(first, schedule.m)
+            raise IllegalSchedule(_missing(schedule, stage, "F", micro_batch))
     forward, backward, weight = tables = _tables(schedule)
     table_of_op = np.array([0, 1, 1, 2])
     first = np.stack(tables)[table_of_op[schedule.op], schedule.stage, schedule.micro_batch]

@@ -38,8 +38,8 @@ def seq1f1b(p: int, m: int, segments: int = 2) -> Schedule:
 
 
 def broken_rules(p: int, m: int, segments: int = 2) -> Iterator[str]:
-    if segments < 1:
-        yield f"schedule.segments={segments} must be at least 1. Nearest: segments=1."
+    if not isinstance(segments, int) or segments < 1:
+        yield f"schedule.segments={segments!r} must be a whole number of at least 1. Nearest: segments=1."
 
 
 def peak_inflight(p: int, m: int, segments: int = 2) -> IntArray:
