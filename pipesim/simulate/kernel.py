@@ -217,15 +217,20 @@ def _receive(  # type: ignore[no-untyped-def]
 
 @compiled
 def run_many(order, seconds, pair_s, latency_s, wires, state, record, work, makespan_s, span_s, busy_s):  # type: ignore[no-untyped-def]
-    """Runs one order for many points: ``seconds`` (n, ops, stages, 1), ``latency_s`` (n,); fills (n,), (n,), (n, p)."""
+    """Runs one order for many points: ``seconds`` (n, ops, stages, 1), ``latency_s`` (n,); fills (n,), (n,), (n, p).
+
+    Returns how many points have run; the first that deadlocks ends it.
+    """
     rank_start = order.rank_start
+    ranks = len(rank_start) - 1
     for n in range(len(seconds)):
         state.clock_s[:] = 0.0
         record.left_s[:] = np.nan
         wires.latency_s[0, 0] = latency_s[n]
-        run(order, Times(seconds[n], pair_s), wires, state, record, work)
+        if run(order, Times(seconds[n], pair_s), wires, state, record, work) < ranks:
+            return n
         first_s, last_s = np.inf, 0.0
-        for rank in range(len(rank_start) - 1):
+        for rank in range(ranks):
             a, b = rank_start[rank], rank_start[rank + 1]
             if a == b:
                 continue
@@ -235,3 +240,4 @@ def run_many(order, seconds, pair_s, latency_s, wires, state, record, work, make
                 if i == a or not order.joined[i - 1]:
                     busy_s[n, rank] += record.end_s[i] - record.start_s[i]
         makespan_s[n] = last_s - first_s
+    return len(seconds)
