@@ -12,7 +12,7 @@ from pipesim.schedules import action
 from pipesim.schedules.action import Action, Op, Schedule
 from pipesim.simulate import Deadlock, Links, simulate
 
-CASES = 3000
+CASES = 2000
 
 
 def reference(schedule, seconds, pair_s, links, p):
