@@ -82,13 +82,14 @@ def _run(schedule: Schedule, columns: list[FloatArray], latency_s: FloatArray) -
             raise ValueError(f"{column.shape[1]} times are given for each point; {schedule.name} has {stages} stages.")
         seconds[:, op, :, 0] = column[:, :stages]
     seconds[:, Op.B] = seconds[:, Op.I] + seconds[:, Op.W]
+    flat = seconds.reshape(n, len(Op) * stages, 1)
     order = engine.order_of(schedule)
     wires = engine.wires_of(schedule, order, Links(latency_s=float(latency_s.max())))
-    setup = Setup(schedule, order, Times(seconds[0], np.full((1, 1), np.nan)), wires)
+    setup = Setup(schedule, order, Times(flat[0], np.full((1, 1), np.nan)), wires)
     makespan_s, span_s, busy_s = np.zeros(n), np.zeros(n), np.zeros((n, schedule.p))
     record, work = engine.fresh_record(setup), np.empty((3, schedule.p), np.int64)
     ran = kernel.run_many(
-        order, seconds, setup.times.pair_s, latency_s, wires, engine.fresh_state(setup), record, work,
+        order, flat, setup.times.pair_s, latency_s, wires, engine.fresh_state(setup), record, work,
         makespan_s, span_s, busy_s,
     )  # fmt: skip
     if ran < n:

@@ -63,8 +63,8 @@ def lower_bounds(
 def _slot_seconds(setup: Setup) -> tuple[FloatArray, np.ndarray]:
     """Seconds of each action's slot, and whether the action opens it."""
     schedule, (seconds, pair_s) = setup.schedule, setup.times
-    micro_batch = schedule.micro_batch if seconds.shape[2] > 1 else 0
-    took_s = seconds[schedule.op, schedule.stage, micro_batch]
+    kind = schedule.op.astype(np.int64) * schedule.stages + schedule.stage
+    took_s = seconds[kind, schedule.micro_batch if seconds.shape[1] > 1 else 0]
     first = np.flatnonzero(schedule.joined)
     at = (schedule.stage[first], schedule.stage[first + 1]) if len(pair_s) > 1 else (0, 0)
     fused_s = np.broadcast_to(pair_s[at], first.shape)

@@ -44,10 +44,10 @@ def prepare(
 
 
 def order_of(schedule: Schedule) -> Order:
-    return Order(
-        schedule.rank_start, schedule.op.view(np.uint8), schedule.stage.view(np.uint32),
-        schedule.micro_batch.view(np.uint32), schedule.joined, *results(schedule.stages),
-    )  # fmt: skip
+    plan = np.empty((len(schedule), 2), np.uint32)
+    kernel.make_plan(schedule.stage, schedule.op, schedule.micro_batch, schedule.joined, schedule.stages, plan)
+    remote, local, made = results(schedule.stages)
+    return Order(schedule.rank_start, plan, remote.ravel(), local.ravel(), made.ravel())
 
 
 def wires_of(schedule: Schedule, order: Order, links: Links) -> Wires:
@@ -70,8 +70,7 @@ def fresh_record(setup: Setup) -> Record:
     schedule, wires = setup.schedule, setup.wires
     results_shape = (2 * schedule.stages, schedule.m)
     return Record(
-        np.empty(len(schedule)),
-        np.empty(len(schedule)),
+        np.empty((len(schedule), 2)),
         np.full(results_shape, np.nan),
         np.empty(results_shape if wires.transfers else (1, 1)),
         np.empty(results_shape if wires.hops else (1, 1), np.int32),
@@ -85,4 +84,5 @@ def run(setup: Setup, state: State) -> Timeline:
     if kernel.run(setup.order, setup.times, setup.wires, state, record, work) < schedule.p:
         raise deadlock.Deadlock(deadlock.describe(schedule, head=work[0], unsent=work[1]))
     deliveries = Deliveries(record.left_s, record.sent_s, setup.wires) if setup.wires.hops else None
-    return Timeline(schedule=schedule, start_s=record.start_s, end_s=record.end_s, deliveries=deliveries)
+    start_s, end_s = record.span_s.T
+    return Timeline(schedule=schedule, start_s=start_s, end_s=end_s, deliveries=deliveries)

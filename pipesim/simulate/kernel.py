@@ -18,21 +18,26 @@ from pipesim.schedules.compiled import compiled
 FloatArray = NDArray[np.float64]
 
 
+KIND, MICRO_BATCH = 0, 1
+"""The columns of ``Order.plan``."""
+
+
 class Order(NamedTuple):
-    """A schedule's arrays, unsigned (the kernel then need not look for negative indices), and ``rules.results``."""
+    """A schedule as the kernel walks it: what it reads of an action lies side by side in ``plan``, shape (actions, 2).
+
+    KIND is ``2 * (op * stages + stage)``, plus 1 if the action runs overlapped with the next. Unsigned numbers spare
+    the kernel the look for negative indices. ``remote``, ``local`` and ``made`` are ``rules.results``, raveled.
+    """
 
     rank_start: IntArray
-    op: NDArray[np.uint8]
-    stage: NDArray[np.uint32]
-    micro_batch: NDArray[np.uint32]
-    joined: NDArray[np.bool_]
+    plan: NDArray[np.uint32]
     remote: NDArray[np.int32]
     local: NDArray[np.int32]
     made: NDArray[np.int32]
 
 
 class Times(NamedTuple):
-    """``seconds``: (ops, stages, 1 or m). ``pair_s``: (1, 1) or (stages, stages), NaN for the sum of the pair's two."""
+    """``seconds``: (ops * stages, 1 or m). ``pair_s``: (1, 1) or (stages, stages), NaN for the sum of a pair's two."""
 
     seconds: FloatArray
     pair_s: FloatArray
@@ -62,27 +67,35 @@ class State(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What is filled: start and end of each action, and tables (results, m) of the results.
+    """What is filled: ``span_s`` (actions, 2), start and end of each, and tables (results, m) of the results.
 
     ``left_s`` is when a result has left its rank; all NaN when the kernel is called, and -1 - rank while a rank waits.
     ``sent_s`` is when it went on the wire, (1, 1) without transfers. ``ran_on`` is its rank, (1, 1) without hops.
     """
 
-    start_s: FloatArray
-    end_s: FloatArray
+    span_s: FloatArray
     left_s: FloatArray
     sent_s: FloatArray
     ran_on: NDArray[np.int32]
 
 
 @compiled
+def make_plan(stage, op, micro_batch, joined, stages, plan):  # type: ignore[no-untyped-def]
+    """Fills ``plan``."""
+    for i in range(len(op)):
+        plan[i, KIND] = 2 * (op[i] * stages + stage[i]) + joined[i]
+        plan[i, MICRO_BATCH] = micro_batch[i]
+
+
+@compiled
 def find_readers(order, reader):  # type: ignore[no-untyped-def]
     """Fills ``reader``, which is all -1 when called: by the rules of training a result has one remote reader."""
-    for rank in range(len(order.rank_start) - 1):
-        for i in range(order.rank_start[rank], order.rank_start[rank + 1]):
-            row = order.remote[order.op[i], order.stage[i]]
+    rank_start, plan, remote, _, _ = order
+    for rank in range(len(rank_start) - 1):
+        for i in range(rank_start[rank], rank_start[rank + 1]):
+            row = remote[plan[i, KIND] >> 1]
             if row >= 0:
-                reader[row, order.micro_batch[i]] = rank
+                reader[row, plan[i, MICRO_BATCH]] = rank
 
 
 @compiled
@@ -93,13 +106,13 @@ def run(order, times, wires, state, record, work):  # type: ignore[no-untyped-de
     rank that must wait leaves its number with the result that it waits for, which wakes it: the work is linear in the
     number of actions, and what never runs is a deadlock.
     """
-    rank_start, op, stage, micro_batch, joined, remote, local, made = order
+    rank_start, plan, remote, local, made = order
     seconds, pair_s = times
     latency_s, s_per_byte, message_bytes, reader, hops, transfers, rendezvous, blocking = wires
     clock_s, link_free_s = state
-    all_start_s, all_end_s, left_s, sent_s, ran_on = record
+    span_s, left_s, sent_s, ran_on = record
     head, unsent, stack = work[0], work[1], work[2]
-    per_micro_batch, per_hop = int(seconds.shape[2] > 1), int(len(latency_s) > 1)
+    per_micro_batch, per_hop = int(seconds.shape[1] > 1), int(len(latency_s) > 1)
     ranks = len(rank_start) - 1
     for rank in range(ranks):
         head[rank], unsent[rank], stack[rank] = rank_start[rank], 0, ranks - 1 - rank
@@ -110,14 +123,14 @@ def run(order, times, wires, state, record, work):  # type: ignore[no-untyped-de
         first, stop, free_s = head[rank], rank_start[rank + 1], clock_s[rank]
         while first < stop:
             # a slot, one action or a pair, starts when its rank is free and what it needs has arrived
-            last = first + joined[first]
+            last = first + (plan[first, KIND] & 1)
             start_s, duration_s, missing = free_s, 0.0, False
             for i in range(first, last + 1):
-                kind, s, k = op[i], stage[i], micro_batch[i]
-                row = local[kind, s]
+                kind, k = plan[i, KIND] >> 1, plan[i, MICRO_BATCH]
+                row = local[kind]
                 if row >= 0 and not left_s[row, k] >= 0:
                     missing = True  # for ever: the order itself is illegal
-                row = remote[kind, s]
+                row = remote[kind]
                 if row >= 0:
                     arrival_s = left_s[row, k]
                     if not arrival_s >= 0:
@@ -127,25 +140,24 @@ def run(order, times, wires, state, record, work):  # type: ignore[no-untyped-de
                     if hops and ran_on[row, k] != rank:
                         arrival_s += latency_s[ran_on[row, k] * per_hop, rank * per_hop]
                     start_s = max(start_s, arrival_s)
-                duration_s += seconds[kind, s, k if per_micro_batch else 0]
+                duration_s += seconds[kind, k if per_micro_batch else 0]
             if missing:
                 break
             if rendezvous:
                 arrival_s, depth = _receive(
-                    first, last, rank, free_s, op, stage, micro_batch, remote, latency_s, s_per_byte, message_bytes,
-                    blocking, clock_s, link_free_s, left_s, sent_s, ran_on, unsent, stack, depth,
+                    first, last, rank, free_s, plan, remote, latency_s, s_per_byte, message_bytes, blocking,
+                    clock_s, link_free_s, left_s, sent_s, ran_on, unsent, stack, depth,
                 )  # fmt: skip
                 start_s = max(start_s, arrival_s)
             if last > first:
-                a, b = (stage[first], stage[last]) if len(pair_s) > 1 else (np.uint32(0), np.uint32(0))
+                a, b = (plan[first, KIND] >> 1) % len(pair_s), (plan[last, KIND] >> 1) % len(pair_s)
                 duration_s = duration_s if np.isnan(pair_s[a, b]) else pair_s[a, b]
             free_s = end_s = start_s + duration_s
 
             # its results leave, and wake the rank that waits for them
             for i in range(first, last + 1):
-                all_start_s[i], all_end_s[i] = start_s, end_s
-                kind, s, k = op[i], stage[i], micro_batch[i]
-                row = made[kind, s]
+                span_s[i, 0], span_s[i, 1] = start_s, end_s
+                row, k = made[plan[i, KIND] >> 1], plan[i, MICRO_BATCH]
                 if row < 0:
                     continue
                 gone_s = end_s
@@ -186,19 +198,19 @@ def _pass(sender, reader, sent_s, size_bytes, s_per_byte, link_free_s):  # type:
 
 @compiled
 def _receive(  # type: ignore[no-untyped-def]
-    first, last, rank, free_s, op, stage, micro_batch, remote, latency_s, s_per_byte, message_bytes, blocking,
-    clock_s, link_free_s, left_s, sent_s, ran_on, unsent, stack, depth,
+    first, last, rank, free_s, plan, remote, latency_s, s_per_byte, message_bytes, blocking, clock_s,
+    link_free_s, left_s, sent_s, ran_on, unsent, stack, depth,
 ):  # fmt: skip
     """Rendezvous: the slot's messages leave now that the rank asks for them, and senders that waited for that go on.
 
     Two messages keep the order in which they were made. Returns when the last is there and the stack's new depth.
     """
     there_s = 0.0
-    row, other = remote[op[first], stage[first]], remote[op[last], stage[last]]
-    swap = row >= 0 and other >= 0 and left_s[other, micro_batch[last]] < left_s[row, micro_batch[first]]
+    row, other = remote[plan[first, KIND] >> 1], remote[plan[last, KIND] >> 1]
+    swap = row >= 0 and other >= 0 and left_s[other, plan[last, MICRO_BATCH]] < left_s[row, plan[first, MICRO_BATCH]]
     for turn in range(first, last + 1):
         i = first + last - turn if swap else turn
-        k, row = micro_batch[i], remote[op[i], stage[i]]
+        row, k = remote[plan[i, KIND] >> 1], plan[i, MICRO_BATCH]
         if row < 0 or ran_on[row, k] == rank:
             continue
         sender = ran_on[row, k]
@@ -216,12 +228,12 @@ def _receive(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def run_many(order, seconds, pair_s, latency_s, wires, state, record, work, makespan_s, span_s, busy_s):  # type: ignore[no-untyped-def]
-    """Runs one order for many points: ``seconds`` (n, ops, stages, 1), ``latency_s`` (n,); fills (n,), (n,), (n, p).
+def run_many(order, seconds, pair_s, latency_s, wires, state, record, work, makespan_s, longest_s, busy_s):  # type: ignore[no-untyped-def]
+    """Runs one order for many points: ``seconds`` (n, ops * stages, 1), ``latency_s`` (n,); fills (n,), (n,), (n, p).
 
     Returns how many points have run; the first that deadlocks ends it.
     """
-    rank_start = order.rank_start
+    rank_start, span_s = order.rank_start, record.span_s
     ranks = len(rank_start) - 1
     for n in range(len(seconds)):
         state.clock_s[:] = 0.0
@@ -234,10 +246,10 @@ def run_many(order, seconds, pair_s, latency_s, wires, state, record, work, make
             a, b = rank_start[rank], rank_start[rank + 1]
             if a == b:
                 continue
-            first_s, last_s = min(first_s, record.start_s[a]), max(last_s, record.end_s[b - 1])
-            span_s[n] = max(span_s[n], record.end_s[b - 1] - record.start_s[a])
+            first_s, last_s = min(first_s, span_s[a, 0]), max(last_s, span_s[b - 1, 1])
+            longest_s[n] = max(longest_s[n], span_s[b - 1, 1] - span_s[a, 0])
             for i in range(a, b):
-                if i == a or not order.joined[i - 1]:
-                    busy_s[n, rank] += record.end_s[i] - record.start_s[i]
+                if i == a or order.plan[i - 1, KIND] & 1 == 0:
+                    busy_s[n, rank] += span_s[i, 1] - span_s[i, 0]
         makespan_s[n] = last_s - first_s
     return len(seconds)

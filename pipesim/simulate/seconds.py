@@ -28,7 +28,7 @@ def times_of(
     for op, table in tables.items():
         seconds[op] = table
     seconds[Op.B] = seconds[Op.I] + seconds[Op.W]
-    return Times(seconds, _pairs(pair_s, schedule.stages))
+    return Times(seconds.reshape(len(Op) * schedule.stages, depth), _pairs(pair_s, schedule.stages))
 
 
 def _per_stage(name: str, seconds: ArrayLike, stages: int, m: int) -> FloatArray:
