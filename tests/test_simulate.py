@@ -212,6 +212,19 @@ def test_a_million_micro_batches_follow_the_closed_form():
     assert (found.how, found.simulated, found.peak_inflight[0]) == ("period", 32, 8)
 
 
+def test_a_group_of_micro_batches_is_a_block_of_its_own():
+    found = figures("interleaved_1f1b", p=4, m=480, group=6)
+    assert found.how == "period"
+    assert found.makespan_s == simulate(make_schedule("interleaved_1f1b", p=4, m=480, group=6)).makespan_s
+
+
+def test_what_breaks_a_rule_is_refused_with_the_rule():
+    with pytest.raises(ValueError, match=r"parallel\.p=3"):
+        figures("dualpipe", p=3, m=64)
+    with pytest.raises(ValueError, match="every micro-batch takes the same time"):
+        figures("1f1b", p=2, m=3, forward_s=np.ones((2, 3)))
+
+
 def test_a_short_run_is_run_in_full():
     found: Figures = figures("1f1b", p=4, m=5)
     assert (found.how, found.makespan_s) == ("full", 24.0)

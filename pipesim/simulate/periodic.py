@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipesim.schedules import make_schedule
+from pipesim.schedules import make_schedule, problems
 from pipesim.schedules.action import IntArray, Schedule
 from pipesim.schedules.rules import dependencies, results
 from pipesim.simulate import engine
@@ -80,9 +80,12 @@ def figures(
     """Makespan, span, work and peaks of a named schedule at a cost that does not grow with m; times as in ``simulate``.
 
     Equal to the last bit to the full simulation if the times are such that its sums are exact; otherwise every time is
-    rounded to a grid on which they are, by about 1e-16 of the few blocks' makespan. An order without a period of up to
-    4 blocks is run in full, as far as ``make_schedule`` goes.
+    rounded to a grid on which they are, by about 1e-16 of the few blocks' makespan. Times are one number or one per
+    stage. An order without a period of up to 4 blocks is run in full, as far as ``make_schedule`` goes.
     """
+    for label, seconds in (("forward_s", forward_s), ("input_grad_s", input_grad_s), ("weight_grad_s", weight_grad_s)):
+        if np.ndim(seconds) > 1:
+            raise ValueError(f"{label} has shape {np.shape(seconds)}; here every micro-batch takes the same time.")
 
     def make(micro_batches: int) -> Schedule:
         return make_schedule(name, p=p, m=micro_batches, v=v, **options)
@@ -92,13 +95,22 @@ def figures(
             schedule, forward_s, input_grad_s, weight_grad_s, latency_s, pair_s=pair_s, links=links
         )  # fmt: skip
 
-    for block in (p, 2 * p):
+    for block in _blocks(p, options):
+        sizes = [m - max(0, m - low) // block * block for low in (2 * p, 4 * p)]
+        if any(problems(name, p, few, v, **options) for few in sizes):
+            continue  # only the full m may be legal
         found = _by_period(make, prepare, p, m, block) or _by_line(make, prepare, p, m, block)
         if found is not None:
             return found
     setup = prepare(make(m))
     timeline = engine.run(setup, engine.fresh_state(setup))
     return Figures(timeline.makespan_s, timeline.span_s, timeline.busy_s, timeline.peak_inflight, m, "full")
+
+
+def _blocks(p: int, options: dict[str, Any]) -> list[int]:
+    """Numbers of micro-batches by which orders grow: a pipeline's depth, two, or what a group of micro-batches asks."""
+    sizes = [value for value in options.values() if isinstance(value, int) and value > 0]
+    return list(dict.fromkeys([p, 2 * p, *(math.lcm(p, size) for size in sizes)]))
 
 
 def _by_period(
@@ -116,7 +128,7 @@ def _by_period(
             repeats = int((grown.high - grown.low).min())
         if repetition is not None:
             if blocks % repetition.periods == 0:
-                return _extended(timeline, repetition, blocks // repetition.periods)
+                return _extended(timeline, repetition, blocks // repetition.periods)._replace(simulated=few)
             few += blocks % repetition.periods * block
         elif repeats > before or (grown is None and few < 16 * p):
             few += min(few // block, blocks) * block
@@ -223,7 +235,8 @@ def _by_line(
     if (steps != steps[0]).any() or steps[0, 0].any():  # nor may first starts move
         return None
     _, last_s, busy_s, peak = runs[-1] + (m - few - 3 * more) * (steps[0] / more)
-    return _figures(timelines[-1], last_s, busy_s, tuple(int(x) for x in np.round(peak)), "line")
+    peaks = tuple(int(x) for x in np.round(peak))
+    return _figures(timelines[-1], last_s, busy_s, peaks, "line")._replace(simulated=few + 3 * more)
 
 
 class _Outline(NamedTuple):
