@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipesim.schedules import v_half, v_min
 from pipesim.schedules.action import IntArray, Schedule
 from pipesim.schedules.greedy import Costs, Found, costs, list_schedule
 from pipesim.schedules.interleaved_1f1b import interleaved_1f1b
 from pipesim.schedules.interleaved_zb import interleaved_zb
 from pipesim.schedules.phases import from_phases
-from pipesim.schedules.weights import Skeleton, fill, skeleton
+from pipesim.schedules.v_half import v_half
+from pipesim.schedules.v_min import v_min
+from pipesim.schedules.weights import fill, skeleton, split
+from pipesim.schedules.zb_h1 import zb_h1
+from pipesim.schedules.zb_h2 import zb_h2
 from pipesim.schedules.zbv import zbv
 
 OBJECTIVES = ("makespan", "span")
@@ -59,11 +62,11 @@ def auto(
     """
     cap = float(v * p if max_inflight is None else max_inflight)
     times = costs(p * v, forward_s, input_grad_s, weight_grad_s, latency_s)
-    found = [
-        fill(order, m, times, cap, kept=kept_for_weights, overrun=overrun, spare=spare)
-        for order in _skeletons(p, m, v, times, cap)
-        for overrun, spare in product((0.0, 0.5, 1.0), (False, True))
-    ]
+    found: list[Found | None] = []
+    for known in _known_orders(p, m, v, times, cap):
+        found.append(fill(split(known), m, times, cap, kept=kept_for_weights))
+        for overrun, spare in product((0.0, 0.5, 1.0), (False, True)):
+            found.append(fill(skeleton(known), m, times, cap, kept=kept_for_weights, overrun=overrun, spare=spare))
     if m <= 4 * p or not any(found):
         found += _races(p, m, v, times, int(cap + 1e-9))
     makespan_first = objective == "makespan"
@@ -74,17 +77,17 @@ def auto(
     return replace(best.schedule, name="auto")
 
 
-def _skeletons(p: int, m: int, v: int, times: Costs, cap: float) -> Iterator[Skeleton]:
+def _known_orders(p: int, m: int, v: int, times: Costs, cap: float) -> Iterator[Schedule]:
     if v == 1:
+        yield zb_h1(p, m)
+        yield zb_h2(p, m)
         for warmup in _warmups(p, m, times, cap):
-            phases = [[(n, "F0"), (m - n, "F0 I0"), (n, "I0")] for n in warmup.tolist()]
-            yield skeleton(from_phases("auto", m, [((rank,), phases[rank]) for rank in range(p)]))
+            phases = [[(n, "F0"), (m - n, "F0 B0"), (n, "B0")] for n in warmup.tolist()]
+            yield from_phases("auto", m, [((rank,), phases[rank]) for rank in range(p)])
         return
     if v == 2:
-        for make in (zbv, v_half.v_half, v_min.v_min):
-            yield skeleton(make(p, m))
-    for looped in (interleaved_zb, interleaved_1f1b):
-        yield skeleton(looped(p, m, v))
+        yield from (make(p, m) for make in (zbv, v_half, v_min))
+    yield from (make(p, m, v) for make in (interleaved_zb, interleaved_1f1b))
 
 
 def _warmups(p: int, m: int, times: Costs, cap: float) -> list[IntArray]:
@@ -94,13 +97,13 @@ def _warmups(p: int, m: int, times: Costs, cap: float) -> list[IntArray]:
     fitting = away_s / np.maximum(times.forward_s, 1e-300)
     rounded = [np.floor(fitting + 1e-9), np.rint(fitting), np.ceil(fitting - 1e-9)]
     wanted = [p - 1 - np.arange(p), *(counts + extra for counts in rounded for extra in (0, 1, -1))]
-    found = []
+    found: dict[bytes, IntArray] = {}
     for counts in wanted:
         warmup = np.clip(counts, 0, min(cap - 1, m)).astype(np.int64)
         for rank in range(1, p):
             warmup[rank] = min(warmup[rank], max(0, warmup[rank - 1] - 1))
-        found.append(warmup)
-    return found
+        found[warmup.tobytes()] = warmup
+    return list(found.values())
 
 
 def _races(p: int, m: int, v: int, times: Costs, cap: int) -> Iterator[Found]:

@@ -17,8 +17,8 @@ from pipesim.schedules.greedy import costs, list_schedule
 def hanayo(p: int, m: int, v: int) -> Schedule:
     """Rank r has the stages r, 2p - 1 - r, 2p + r, 4p - 1 - r …, two per wave.
 
-    Each rank runs what is most urgent: backwards before forwards and deep forwards before shallow ones, or by when a
-    micro-batch would be due that met no other; the shorter of both.
+    Each rank runs what is most urgent: backwards before forwards and deep forwards before shallow ones; or by when it
+    would be due if each micro-batch met no other and they entered 2, 3, 4 or v slots apart. The shortest of these.
 
     >>> print(hanayo(p=2, m=2, v=2))
     rank 0 | 0F0 0F1 3F0 3B0 3F1 3B1 0B0 0B1
@@ -30,9 +30,9 @@ def hanayo(p: int, m: int, v: int) -> Schedule:
     stage = np.arange(p * v)
     backward_first = np.stack([-stage, np.full(p * v, -4 * p * v * m)])
     as_if_alone = np.stack([stage, 3 * p * v - 2 * stage])
-    times = costs(p * v)
+    rules = [(backward_first, 0), *((as_if_alone, interval) for interval in sorted({2, 3, 4, v}))]
     orders = [
-        list_schedule("hanayo", m, stages, due, 3, cap, times, whole=True) for due in (backward_first, as_if_alone)
+        list_schedule("hanayo", m, stages, due, interval, cap, costs(p * v), whole=True) for due, interval in rules
     ]
     return min(orders, key=lambda found: found.makespan_s).schedule
 

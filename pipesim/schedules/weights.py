@@ -6,9 +6,10 @@ on each rank, W fills the gaps that are long enough, makes room when the memory 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipesim.schedules.action import IntArray, Op, Schedule
 from pipesim.schedules.compiled import compiled
@@ -16,26 +17,42 @@ from pipesim.schedules.greedy import Costs, Found
 
 
 class Skeleton(NamedTuple):
-    """Forwards and backwards of each rank in order: rank r owns ``rank_start[r]:rank_start[r + 1]``."""
+    """What each rank runs in order, with W or without: rank r owns ``rank_start[r]:rank_start[r + 1]``."""
 
     rank_start: IntArray
     stage: IntArray
-    back: IntArray
+    kind: IntArray
+    """0 for F, 1 for I, 2 for W."""
     micro_batch: IntArray
 
 
 def skeleton(schedule: Schedule) -> Skeleton:
     """The order of a schedule without its weight gradients, each backward whole or split."""
-    kept = schedule.op != Op.W
-    rank_start = np.concatenate([[0], np.cumsum(kept)])[schedule.rank_start]
-    columns = (schedule.stage, schedule.op != Op.F, schedule.micro_batch)
-    return Skeleton(rank_start, *(column[kept].astype(np.int64) for column in columns))
+    return _select(schedule, (schedule.op != Op.W).astype(np.int64), schedule.op != Op.F)
+
+
+def split(schedule: Schedule) -> Skeleton:
+    """The order of a schedule with its weight gradients, those of whole backwards at once."""
+    kind = np.array([0, 1, 1, 2])[schedule.op]
+    order = _select(schedule, 1 + (schedule.op == Op.B), kind)
+    again = np.concatenate([[False], np.repeat(schedule.op == Op.B, 1 + (schedule.op == Op.B))[:-1]])
+    second = again & (order.kind == 1) & (np.roll(order.stage, 1) == order.stage)
+    second &= np.roll(order.micro_batch, 1) == order.micro_batch
+    return order._replace(kind=order.kind + second)
+
+
+def _select(schedule: Schedule, times: IntArray, kind: NDArray[Any]) -> Skeleton:
+    rank_start = np.concatenate([[0], np.cumsum(times)])[schedule.rank_start]
+    columns = (schedule.stage, kind, schedule.micro_batch)
+    return Skeleton(rank_start, *(np.repeat(column, times).astype(np.int64) for column in columns))
 
 
 def fill(
     order: Skeleton, m: int, times: Costs, cap: float, *, kept: float = 1.0, overrun: float = 0.0, spare: bool = False
 ) -> Found | None:
     """The order with W in it, its makespan and longest-rank span; None if it cannot stay below ``cap`` activations.
+
+    An order that has W already is only timed.
 
     kept     the part of an activation that I leaves for W; F holds a whole one
     overrun  W also starts in a gap shorter than it is, of at least this part of its time
@@ -44,29 +61,30 @@ def fill(
     seconds = np.stack([times.forward_s, times.input_grad_s, times.weight_grad_s])
     place = np.empty(seconds.shape[1], np.int64)
     place[order.stage] = np.repeat(np.arange(len(order.rank_start) - 1), np.diff(order.rank_start))
-    p, size = len(order.rank_start) - 1, len(order.stage) // 2 * 3
+    p, size = len(order.rank_start) - 1, 3 * len(place) * m
     stage, op, micro_batch, first_s, end_s = _fill(
         *order, m, place, seconds, times.latency_s, cap + 1e-9, kept, overrun, spare
     )
     if (stage < 0).any():
         return None
     schedule = Schedule(
-        name="auto", p=p, m=m, stages=len(place), rank_start=order.rank_start // 2 * 3,
+        name="auto", p=p, m=m, stages=len(place), rank_start=np.arange(p + 1) * (size // p),
         stage=stage, op=op, micro_batch=micro_batch, joined=np.zeros(size, np.bool_),
     )  # fmt: skip
     return Found(schedule, float(end_s.max()), float((end_s - first_s).max()))
 
 
 @compiled
-def _fill(rank_start, stages, back, micro_batches, m, place, seconds, latency_s, cap, kept, overrun, spare):  # type: ignore[no-untyped-def]
+def _fill(rank_start, stages, kinds, micro_batches, m, place, seconds, latency_s, cap, kept, overrun, spare):  # type: ignore[no-untyped-def]
     """Stage, op, micro-batch (stage -1 where the memory did not suffice), each rank's first start and last end."""
     p, last = len(rank_start) - 1, len(place) - 1
-    size = len(stages) // 2 * 3
+    own = 3 * len(place) // p * m  # actions of each rank
+    size, placed = p * own, len(stages) == p * own
     stage_out, micro_out, op_out = np.full(size, -1, np.int32), np.zeros(size, np.int32), np.zeros(size, np.int8)
     done_s = np.full((2, len(place), m), np.inf)
-    head, n = rank_start[:-1].copy(), rank_start[:-1] // 2 * 3
-    inputs, weights = rank_start[:-1] // 2, rank_start[:-1] // 2  # ends of each rank's queue of I that wait for W
-    waiting = np.zeros((len(stages) // 2, 2), np.int64)
+    head, n = rank_start[:-1].copy(), np.arange(p) * own
+    inputs, weights = np.arange(p) * (own // 3), np.arange(p) * (own // 3)  # each rank's queue of I that wait for W
+    waiting = np.zeros((size // 3, 2), np.int64)
     clock_s, idle_s, held = np.zeros(p), np.zeros(p), np.zeros(p)
     first_s = np.full(p, np.inf)
     moved = True
@@ -75,12 +93,12 @@ def _fill(rank_start, stages, back, micro_batches, m, place, seconds, latency_s,
         for rank in range(p):
             while head[rank] < rank_start[rank + 1]:
                 i = head[rank]
-                stage, kind, number = stages[i], back[i], micro_batches[i]
+                stage, kind, number = stages[i], kinds[i], micro_batches[i]
                 ready_s = 0.0
-                before = stage + 1 if kind else stage - 1
-                if 0 <= before <= last:
+                before = stage - 1 if kind == 0 else stage + 1
+                if kind < 2 and 0 <= before <= last:
                     ready_s = done_s[kind, before, number] + (latency_s if place[before] != rank else 0.0)
-                if kind:
+                if kind == 1:
                     ready_s = max(ready_s, done_s[0, stage, number])
                 if ready_s == np.inf:
                     break
@@ -106,13 +124,12 @@ def _fill(rank_start, stages, back, micro_batches, m, place, seconds, latency_s,
                 start_s = max(clock_s[rank], ready_s)
                 first_s[rank] = min(first_s[rank], start_s)
                 clock_s[rank] = start_s + seconds[kind, stage]
-                done_s[kind, stage, number] = clock_s[rank]
-                stage_out[n[rank]], micro_out[n[rank]], op_out[n[rank]] = stage, number, 2 * kind
+                if kind < 2:
+                    done_s[kind, stage, number] = clock_s[rank]
+                stage_out[n[rank]], micro_out[n[rank]], op_out[n[rank]] = stage, number, (0, 2, 3)[kind]
                 n[rank] += 1
-                if kind == 0:
-                    held[rank] += 1
-                else:
-                    held[rank] -= 1 - kept
+                held[rank] += 1 if kind == 0 else (kept - 1 if kind == 1 else -kept)
+                if kind == 1 and not placed:
                     waiting[inputs[rank], 0], waiting[inputs[rank], 1] = stage, number
                     inputs[rank] += 1
                 head[rank] += 1
