@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import itertools
+import pkgutil
 import time
 from dataclasses import replace
 
@@ -11,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pipesim.schedules
 from pipesim.schedules import make_schedule, peak_inflight, problems, read_schedule, rules, schedule_names
 from pipesim.schedules.families import FAMILIES
 from pipesim.simulate import simulate, steady_period_s
@@ -50,6 +54,21 @@ def test_golden_makespan_steady_period_and_peak(name, v):
         timeline = simulate(schedule)
         found = (timeline.makespan_s, steady_period_s(schedule), max(timeline.peak_inflight))
         assert found == expected, (p, m)
+
+
+@pytest.mark.parametrize("module", [found.name for found in pkgutil.iter_modules(pipesim.schedules.__path__)])
+def test_the_pictures_in_the_docstrings_are_what_is_made(module):
+    assert doctest.testmod(importlib.import_module(f"pipesim.schedules.{module}")).failed == 0
+
+
+@pytest.mark.parametrize("name", schedule_names())
+def test_each_schedule_has_one_file_with_its_source_its_picture_and_its_memory_law(name):
+    make = FAMILIES[name].make
+    module = importlib.import_module(make.__module__)
+    assert "Source: " in module.__doc__
+    assert ">>> print(" in make.__doc__
+    assert module.peak_inflight.__doc__
+    assert sum(family.make.__module__ == make.__module__ for family in FAMILIES.values()) == 1
 
 
 @st.composite

@@ -10,7 +10,13 @@ import numpy as np
 
 from pipesim.schedules import comms, rules
 from pipesim.schedules.action import IntArray, Schedule
+from pipesim.schedules.comms import Lowered, lower, read_comms
 from pipesim.schedules.families import FAMILIES, Family
+
+__all__ = [
+    "MAX_ACTIONS", "Lowered", "Schedule", "canonical_name", "lower", "make_schedule", "peak_inflight", "problems",
+    "read_comms", "read_schedule", "schedule_names", "warnings",
+]  # fmt: skip
 
 MAX_ACTIONS = 20_000_000
 """Longer schedules are refused: their arrays would not fit into an ordinary machine's memory."""
