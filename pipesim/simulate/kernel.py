@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 
 from pipesim.schedules.action import IntArray
 from pipesim.schedules.compiled import compiled
+from pipesim.simulate.prefetch import prefetch
 
 FloatArray = NDArray[np.float64]
 
+
+AHEAD = 12
+"""How many actions ahead of use memory is asked for."""
 
 KIND, MICRO_BATCH = 0, 1
 """The columns of ``Order.plan``."""
@@ -116,6 +120,7 @@ def run(order, times, wires, state, record, work):  # type: ignore[no-untyped-de
     ranks = len(rank_start) - 1
     for rank in range(ranks):
         head[rank], unsent[rank], stack[rank] = rank_start[rank], 0, ranks - 1 - rank
+    plan_at, span_at, left_at = plan.ctypes.data, span_s.ctypes.data, left_s.ctypes.data
     depth = ranks
     while depth > 0:
         depth -= 1
@@ -156,10 +161,13 @@ def run(order, times, wires, state, record, work):  # type: ignore[no-untyped-de
 
             # its results leave, and wake the rank that waits for them
             for i in range(first, last + 1):
+                prefetch(np.uintp(plan_at + 8 * (i + AHEAD)))
+                prefetch(np.uintp(span_at + 16 * (i + AHEAD)))
                 span_s[i, 0], span_s[i, 1] = start_s, end_s
                 row, k = made[plan[i, KIND] >> 1], plan[i, MICRO_BATCH]
                 if row < 0:
                     continue
+                prefetch(np.uintp(left_at + 8 * (row * left_s.shape[1] + k + AHEAD)))
                 gone_s = end_s
                 if hops:
                     ran_on[row, k] = rank
