@@ -122,6 +122,8 @@ def _by_period(
         blocks = (m - few) // block
         grown = growth(schedule, make(few + block))
         if grown is not None:
+            if (grown.high - grown.low).max() < grown.block.max():
+                return None  # it grows in several places: nothing repeats
             setup = prepare(schedule)
             timeline = _run_exactly(setup, _unit_s(setup))
             repetition = _repetition(timeline, grown)
@@ -227,7 +229,8 @@ def _by_line(
     if few + 3 * more >= m:
         return None
     setups = [prepare(make(few + k * more)) for k in range(4)]
-    timelines = [_run_exactly(setup, _unit_s(setups[-1])) for setup in setups]
+    unit_s = _unit_s(setups[-1])
+    timelines = [_run_exactly(setup, unit_s) for setup in setups]
     runs = np.array(
         [[*_outline(timeline), timeline.busy_s, timeline.peak_inflight] for timeline in timelines], np.float64
     )
