@@ -3,70 +3,132 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from pipesim.schedules import action, rules
-from pipesim.schedules.action import Schedule
-from pipesim.schedules.gpipe import gpipe
-from pipesim.schedules.naive import naive
-from pipesim.schedules.one_f_one_b import one_f_one_b
+import numpy as np
 
-_FAMILIES: dict[str, Callable[[int, int], Schedule]] = {
-    "naive": naive,
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-}
+from pipesim.schedules import comms, rules
+from pipesim.schedules.action import IntArray, Schedule
+from pipesim.schedules.comms import Lowered, lower, read_comms
+from pipesim.schedules.families import FAMILIES, Family
+
+__all__ = [
+    "MAX_ACTIONS", "Lowered", "Schedule", "canonical_name", "lower", "make_schedule", "peak_inflight", "problems",
+    "read_comms", "read_schedule", "schedule_names", "warnings",
+]  # fmt: skip
 
 MAX_ACTIONS = 20_000_000
 """Longer schedules are refused: their arrays would not fit into an ordinary machine's memory."""
 
 
 def schedule_names() -> tuple[str, ...]:
-    return tuple(_FAMILIES)
+    """The name of every schedule; ``canonical_name`` knows the aliases."""
+    return tuple(FAMILIES)
 
 
-def problems(name: str, p: int, m: int, v: int = 1) -> list[str]:
-    """Every rule that this choice breaks, with the config keys, their values and the nearest that work."""
-    if name not in _FAMILIES:
-        near = difflib.get_close_matches(name, _FAMILIES, n=3, cutoff=0.4)
-        hint = f" Nearest: {', '.join(near)}." if near else ""
-        return [f"schedule.name={name!r} is unknown; it must be one of {', '.join(_FAMILIES)}.{hint}"]
-    broken = []
-    if v != 1:
-        broken.append(f"parallel.v={v}: schedule.name={name} has one stage per rank. Nearest: v=1.")
-    if 2 * p * m * v > MAX_ACTIONS:
-        nearest = max(1, MAX_ACTIONS // (2 * p * v))
-        broken.append(
-            f"parallel.p={p} with {m} micro-batches makes {2 * p * m * v} actions; "
-            f"at most {MAX_ACTIONS} are simulated. Nearest: {nearest} micro-batches."
-        )
-    return broken
+def canonical_name(name: str) -> str | None:
+    """The schedule meant by a name or an alias, whatever its case, dashes and spaces; None if there is none.
+
+    >>> canonical_name("Interleaved1F1B"), canonical_name("ZB-H1"), canonical_name("1f2b")
+    ('interleaved_1f1b', 'zb_h1', None)
+    """
+    return _SPELLINGS.get(_bare(name)) if isinstance(name, str) else None
 
 
-def make_schedule(name: str, *, p: int, m: int, v: int = 1) -> Schedule:
-    """The schedule of p ranks, m micro-batches and v virtual stages per rank; ``ValueError`` names every broken rule."""
-    sizes = {"p": p, "m": m, "v": v}
-    wrong = [
-        f"{key}={size!r} must be a whole number of at least 1." for key, size in sizes.items() if not _counts(size)
-    ]
-    if found := wrong or problems(name, p, m, v):
+def make_schedule(name: str, *, p: int, m: int, v: int | None = None, **options: Any) -> Schedule:
+    """The schedule of p ranks, m micro-batches and v stages per rank (None: as many as the schedule is made for).
+
+    ``options`` are the schedule's own, such as ``group`` of interleaved_1f1b. ``ValueError`` names every broken rule.
+    """
+    if found := problems(name, p, m, v, **options):
         raise ValueError("\n".join(found))
-    return _FAMILIES[name](p, m)
+    family = _family(name)
+    return family.make(*family.sizes(p, m, v or family.v), **options)
+
+
+def problems(name: str, p: int, m: int, v: int | None = None, **options: Any) -> list[str]:
+    """Every rule that this choice breaks, with the config keys, their values and the nearest that work."""
+    if canonical_name(name) is None:
+        return [_unknown(name)]
+    name, family = str(canonical_name(name)), _family(name)
+    sizes = {"parallel.p": p, "num_microbatches": m, "parallel.v": family.v if v is None else v}
+    wrong = [(key, size) for key, size in sizes.items() if not _counts(size)]
+    broken = [f"{key}={size!r} must be a whole number of at least 1. Nearest: 1." for key, size in wrong]
+    for option in options:
+        if option not in family.options:
+            known = ", ".join(family.options) or "none"
+            broken.append(f"schedule.{option}: schedule.name={name} has no such option; it has {known}.")
+    if broken:
+        return broken
+    stages = sizes["parallel.v"]
+    if stages != family.v and not family.free_v:
+        has = "one stage" if family.v == 1 else f"{family.v} stages"
+        broken.append(f"parallel.v={stages}: schedule.name={name} has {has} per rank. Nearest: v={family.v}.")
+        stages = family.v
+    segments = options.get("segments", 1)
+    per_micro_batch = p * stages * (3 if family.split else 2) * (segments if _counts(segments) else 1)
+    if m * per_micro_batch > MAX_ACTIONS:
+        broken.append(
+            f"parallel.p={p} with num_microbatches={m} makes {m * per_micro_batch} actions; at most {MAX_ACTIONS} are "
+            f"simulated. Nearest: num_microbatches={max(1, MAX_ACTIONS // per_micro_batch)}."
+        )
+    return broken + list(family.broken_rules(*family.sizes(p, m, stages), **options))
+
+
+def warnings(name: str, p: int, m: int, v: int | None = None, **options: Any) -> list[str]:
+    """What runs but is unwise. Call it with what ``problems`` finds nothing wrong with."""
+    family = _family(name)
+    found = []
+    if p > 1 and m < p:
+        found.append(
+            f"num_microbatches={m} is smaller than parallel.p={p}: most ranks are idle most of the time. A smaller "
+            f"training.micro_batch or a larger training.global_batch gives more. Nearest: num_microbatches={p}."
+        )
+    return found + list(family.unwise(*family.sizes(p, m, v or family.v), **options))
+
+
+def peak_inflight(name: str, p: int, m: int, v: int | None = None, **options: Any) -> IntArray:
+    """The schedule's memory law: at most how many activations (of one stage and micro-batch) each rank holds."""
+    family = _family(name)
+    return np.asarray(family.peak_inflight(*family.sizes(p, m, v or family.v), **options))
 
 
 def read_schedule(path_or_text: str | Path) -> Schedule:
-    """Reads PyTorch's compute-only CSV from a file, or from the text itself, and validates it.
+    """Reads PyTorch's CSV from a file, or from the text itself, and validates it: a line per rank, stages by the rows.
 
-    Raises ``FileNotFoundError`` for a missing file and ``ValueError`` with the bad line, cell or step.
+    Communication (``compute_comms``) is checked too and left out. Raises ``FileNotFoundError`` for a missing file and
+    ``ValueError`` with the bad line, cell or step.
     """
-    is_text = isinstance(path_or_text, str) and ("," in path_or_text or "\n" in path_or_text)
-    text = str(path_or_text) if is_text else Path(path_or_text).read_text(encoding="utf-8")
-    name = "custom" if is_text else Path(path_or_text).stem
-    schedule = action.parse(text, name)
+    lowered = comms.parse(path_or_text)
+    if lowered.transfers():
+        comms.check(lowered)
+    schedule = lowered.computing()
     rules.validate(schedule)
     return schedule
 
 
+def _family(name: str) -> Family:
+    known = canonical_name(name)
+    if known is None:
+        raise ValueError(_unknown(name))
+    return FAMILIES[known]
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(_bare(str(name)), _SPELLINGS, n=5, cutoff=0.4)
+    meant = list(dict.fromkeys(_SPELLINGS[spelling] for spelling in near))[:3]
+    hint = f" Nearest: {', '.join(meant)}." if meant else ""
+    return f"schedule.name={name!r} is unknown; it must be one of {', '.join(FAMILIES)}.{hint}"
+
+
+def _bare(name: str) -> str:
+    """Lower case without what people put between the parts of a name."""
+    return "".join(letter for letter in name.lower() if letter.isalnum()).removeprefix("schedule")
+
+
 def _counts(size: object) -> bool:
-    return isinstance(size, int) and not isinstance(size, bool) and size >= 1
+    return isinstance(size, int | np.integer) and not isinstance(size, bool) and int(size) >= 1
+
+
+_SPELLINGS = {_bare(spelling): name for name, family in FAMILIES.items() for spelling in (name, *family.aliases)}

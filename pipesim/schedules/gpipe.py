@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipesim.schedules.action import Op, Schedule, make, steps
+from pipesim.schedules.action import IntArray, Schedule
+from pipesim.schedules.phases import from_phases
 
 
 def gpipe(p: int, m: int) -> Schedule:
-    """One stage per rank; every rank holds m activations.
+    """One stage per rank.
 
     >>> print(gpipe(p=2, m=3))
     rank 0 | 0F0 0F1 0F2 0B0 0B1 0B2
     rank 1 | 1F0 1F1 1F2 1B0 1B1 1B2
     """
-    each = np.arange(m)
-    return make("gpipe", m, [[steps(rank, Op.F, each), steps(rank, Op.B, each)] for rank in range(p)])
+    return from_phases("gpipe", m, [((rank,), [(m, "F0"), (m, "B0")]) for rank in range(p)])
+
+
+def peak_inflight(p: int, m: int) -> IntArray:
+    """Every rank holds all m activations."""
+    return np.full(p, m)

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipesim.schedules.action import Op, Schedule, alternate, make, steps
+from pipesim.schedules.action import IntArray, Schedule
+from pipesim.schedules.phases import from_phases
 
 
 def naive(p: int, m: int) -> Schedule:
-    """One stage per rank; a rank holds one activation at a time, and one rank works at any moment.
+    """One stage per rank, and one rank works at any moment.
 
     >>> print(naive(p=2, m=2))
     rank 0 | 0F0 0B0 0F1 0B1
     rank 1 | 1F0 1B0 1F1 1B1
     """
-    each = np.arange(m)
-    return make("naive", m, [[alternate(steps(rank, Op.F, each), steps(rank, Op.B, each))] for rank in range(p)])
+    return from_phases("naive", m, [((rank,), [(m, "F0 B0")]) for rank in range(p)])
+
+
+def peak_inflight(p: int, m: int) -> IntArray:
+    """Every rank holds one activation at a time."""
+    return np.full(p, 1)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipesim.schedules.action import IntArray, Op, Schedule, alternate, make, steps
+from pipesim.schedules.action import IntArray, Schedule
+from pipesim.schedules.phases import Phases, from_phases
 
 
 def one_f_one_b(p: int, m: int) -> Schedule:
-    """One stage per rank; rank r holds at most ``min(p - r, m)`` activations.
+    """One stage per rank.
 
     >>> print(one_f_one_b(p=3, m=4))
     rank 0 | 0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3
@@ -20,13 +21,13 @@ def one_f_one_b(p: int, m: int) -> Schedule:
     rank 2 | 2F0 2B0 2F1 2B1 2F2 2B2 2F3 2B3
     """
 
-    def phases(rank: int) -> list[IntArray]:
+    def phases(rank: int) -> Phases:
         warmup = min(p - 1 - rank, m)
-        steady = m - warmup
-        return [
-            steps(rank, Op.F, np.arange(warmup)),
-            alternate(steps(rank, Op.F, np.arange(warmup, m)), steps(rank, Op.B, np.arange(steady))),
-            steps(rank, Op.B, np.arange(steady, m)),
-        ]
+        return [(warmup, "F0"), (m - warmup, "F0 B0"), (warmup, "B0")]
 
-    return make("1f1b", m, [phases(rank) for rank in range(p)])
+    return from_phases("1f1b", m, [((rank,), phases(rank)) for rank in range(p)])
+
+
+def peak_inflight(p: int, m: int) -> IntArray:
+    """Rank r holds min(p - r, m) activations."""
+    return np.minimum(p - np.arange(p), m)

@@ -5,12 +5,42 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipesim.schedules.action import IntArray, Op, Schedule
+from pipesim.schedules.compiled import compiled
 
 
 class IllegalSchedule(ValueError):
     """An order that breaks a rule; the message shows the grid with an arrow at the bad step."""
+
+
+class Results(NamedTuple):
+    """The rules of training as tables of shape (ops, stages), for an action and the results of its own micro-batch.
+
+    Results have rows: row s is the output of stage s, row ``stages + s`` the gradient at its input. ``remote`` and
+    ``local`` are the rows that an action needs, from the neighbour stage and from its own; ``made`` is the row that it
+    fills. -1 is none.
+    """
+
+    remote: NDArray[np.int32]
+    local: NDArray[np.int32]
+    made: NDArray[np.int32]
+
+
+def results(stages: int) -> Results:
+    """F of stage s needs F of stage s - 1; B or I of stage s needs F of s and B or I of stage s + 1; W needs I."""
+    output = np.arange(stages, dtype=np.int32)
+    gradient = stages + output
+    remote, local, made = np.full((3, len(Op), stages), -1, np.int32)
+    remote[Op.F, 1:] = output[:-1]
+    made[Op.F] = output
+    for op in (Op.B, Op.I):
+        remote[op, :-1] = gradient[1:]
+        local[op] = output
+        made[op] = gradient
+    local[Op.W] = gradient
+    return Results(remote, local, made)
 
 
 class Dependencies(NamedTuple):
@@ -19,42 +49,64 @@ class Dependencies(NamedTuple):
     ``remote`` is the neighbour stage's action, whose result travels; ``local`` is of the same stage and micro-batch.
     """
 
-    remote: IntArray
-    local: IntArray
+    remote: NDArray[np.int32]
+    local: NDArray[np.int32]
 
 
 def dependencies(schedule: Schedule) -> Dependencies:
-    """The rules of training, for a schedule in which every needed action exists (see ``validate``).
+    """Which actions make what ``results`` says is needed; -1 too where no action does (see ``validate``)."""
+    found = np.empty((2, len(schedule)), np.int32)
+    made_by = np.full((2 * schedule.stages, schedule.m), -1, np.int32)
+    _find(schedule.stage, schedule.op, schedule.micro_batch, results(schedule.stages), made_by, found)
+    return Dependencies(found[0], found[1])
 
-    F of stage s needs F of stage s - 1; B or I of stage s needs F of s and B or I of stage s + 1; W needs I.
-    """
-    forward, backward, _ = _tables(schedule)
-    stage, op, micro_batch = schedule.stage.astype(np.int64), schedule.op, schedule.micro_batch.astype(np.int64)
-    is_forward, is_weight = op == Op.F, op == Op.W
-    is_backward = ~is_forward & ~is_weight
-    remote = np.full(len(schedule), -1, np.int64)
-    local = np.full(len(schedule), -1, np.int64)
 
-    fed = is_forward & (stage > 0)
-    remote[fed] = forward[stage[fed] - 1, micro_batch[fed]]
-    local[is_backward] = forward[stage[is_backward], micro_batch[is_backward]]
-    returned = is_backward & (stage < schedule.stages - 1)
-    remote[returned] = backward[stage[returned] + 1, micro_batch[returned]]
-    local[is_weight] = backward[stage[is_weight], micro_batch[is_weight]]
-    return Dependencies(remote, local)
+@compiled
+def _find(stage, op, micro_batch, rows, made_by, found):  # type: ignore[no-untyped-def]
+    """Fills ``found``, shape (2, actions). ``made_by`` is all -1 when called."""
+    remote, local, made = rows
+    for i in range(len(op) - 1, -1, -1):  # of several that make one result the first counts
+        row = made[op[i], stage[i]]
+        if row >= 0:
+            made_by[row, micro_batch[i]] = i
+    for i in range(len(op)):
+        row = remote[op[i], stage[i]]
+        found[0, i] = made_by[row, micro_batch[i]] if row >= 0 else -1
+        row = local[op[i], stage[i]]
+        found[1, i] = made_by[row, micro_batch[i]] if row >= 0 else -1
 
 
 def validate(schedule: Schedule) -> None:
-    """Raises ``IllegalSchedule`` unless each stage runs every micro-batch exactly once, whole or split, in a legal order.
+    """Raises ``IllegalSchedule`` unless each stage runs each micro-batch once, whole or split, in a legal order.
 
     A deadlock across ranks is found where the schedule is simulated.
     """
-    index = np.arange(len(schedule))
+    _check_every_action_once(schedule)
+    _check_pairs(schedule)
+    index, rank = np.arange(len(schedule)), schedule.rank_of()
+    local = dependencies(schedule).local
+    for i in np.flatnonzero((local >= 0) & (rank != rank[local])):
+        needed = schedule.action(int(local[i]))
+        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} needs {needed}, of another rank"))
+    for i in np.flatnonzero(local >= index):
+        needed = schedule.action(int(local[i]))
+        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} comes before {needed}"))
+    if schedule.segments > 1:
+        _check_segments(schedule)
+
+
+def _check_every_action_once(schedule: Schedule) -> None:
+    if len(schedule) < 2 * schedule.stages * schedule.m:  # and do not make tables for a micro-batch 999999999
+        ran = np.unique((schedule.stage.astype(np.int64) * schedule.m + schedule.micro_batch)[schedule.op == Op.F])
+        gap = np.flatnonzero(ran != np.arange(len(ran)))
+        first = int(gap[0]) if len(gap) else len(ran)
+        if first < schedule.stages * schedule.m:
+            stage, micro_batch = divmod(first, schedule.m)
+            raise IllegalSchedule(_missing(schedule, stage, "F", micro_batch))
     forward, backward, weight = tables = _tables(schedule)
-    rank = schedule.rank_of()
     table_of_op = np.array([0, 1, 1, 2])
     first = np.stack(tables)[table_of_op[schedule.op], schedule.stage, schedule.micro_batch]
-    for i in np.flatnonzero(first != index):
+    for i in np.flatnonzero(first != np.arange(len(schedule))):
         raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} runs a second time"))
     for stage, micro_batch in np.argwhere(forward < 0):
         raise IllegalSchedule(_missing(schedule, int(stage), "F", int(micro_batch)))
@@ -64,15 +116,34 @@ def validate(schedule: Schedule) -> None:
     for stage, micro_batch in np.argwhere(split & (weight < 0)):
         raise IllegalSchedule(_missing(schedule, int(stage), "W", int(micro_batch)))
     for stage, micro_batch in np.argwhere(~split & (weight >= 0)):
-        i = int(weight[stage, micro_batch])
-        raise IllegalSchedule(_picture(schedule, i, f"{schedule.action(i)} has no I; its stage has a whole B"))
-    local = dependencies(schedule).local
-    for i in np.flatnonzero((local >= 0) & (rank != rank[local])):
-        needed = schedule.action(int(local[i]))
-        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} needs {needed}, of another rank"))
-    for i in np.flatnonzero(local >= index):
-        needed = schedule.action(int(local[i]))
-        raise IllegalSchedule(_picture(schedule, int(i), f"{schedule.action(int(i))} comes before {needed}"))
+        alone = int(weight[stage, micro_batch])
+        problem = f"{schedule.action(alone)} has no I; its stage has a whole B"
+        raise IllegalSchedule(_picture(schedule, alone, problem))
+
+
+def _check_pairs(schedule: Schedule) -> None:
+    """An overlapped pair is a forward and a backward of one rank, of which neither needs the other."""
+    for i in np.flatnonzero(schedule.joined).tolist():
+        if i + 1 in schedule.rank_start:
+            raise IllegalSchedule(_picture(schedule, i, f"{schedule.action(i)} is overlapped with nothing"))
+        first, second = schedule.action(i), schedule.action(i + 1)
+        if schedule.joined[i + 1] or first.op != Op.F or second.op not in (Op.B, Op.I):
+            problem = f"{first} and {second} are no pair; a forward overlaps one backward"
+            raise IllegalSchedule(_picture(schedule, i, problem))
+        if (first.stage, first.micro_batch) == (second.stage, second.micro_batch):
+            raise IllegalSchedule(_picture(schedule, i, f"{second} needs {first} and cannot overlap it"))
+
+
+def _check_segments(schedule: Schedule) -> None:
+    """On each stage a segment's forward comes after those of the segments before it, and its gradient before theirs."""
+    forward, backward, _ = _tables(schedule)
+    for table, sign, rule in ((forward, 1, "before"), (backward, -1, "after")):
+        steps = sign * np.diff(table.reshape(schedule.stages, -1, schedule.segments), axis=2)
+        for stage, sequence, k in np.argwhere(steps < 0):
+            late = int(table[stage, sequence * schedule.segments + k + (sign > 0)])
+            other = int(table[stage, sequence * schedule.segments + k + (sign < 0)])
+            problem = f"{schedule.action(late)} comes before {schedule.action(other)}, a segment {rule} it"
+            raise IllegalSchedule(_picture(schedule, late, problem))
 
 
 def _tables(schedule: Schedule) -> tuple[IntArray, IntArray, IntArray]:

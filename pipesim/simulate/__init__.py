@@ -1,20 +1,27 @@
-"""Simulation of a schedule: from seconds per stage to a timeline."""
+"""Simulation of a schedule: from seconds per stage to a timeline, its causes and its bounds."""
 
 from __future__ import annotations
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from pipesim.schedules.action import Op, Schedule
-from pipesim.schedules.rules import Dependencies, dependencies
-from pipesim.simulate import kernel
-from pipesim.simulate.timeline import FloatArray, Timeline, peak_held
+from pipesim.schedules.action import Schedule
+from pipesim.simulate import engine, iterations
+from pipesim.simulate.batch import Batch, simulate_many
+from pipesim.simulate.bounds import Bounds, lower_bounds
+from pipesim.simulate.causes import Cause, Idle, idle, idle_between
+from pipesim.simulate.critical import Step, critical_path
+from pipesim.simulate.deadlock import Deadlock
+from pipesim.simulate.iterations import Iterations
+from pipesim.simulate.links import Link, Links, placed
+from pipesim.simulate.memory import peak_held
+from pipesim.simulate.periodic import Figures, figures
+from pipesim.simulate.timeline import Timeline
 
-__all__ = ["Deadlock", "Timeline", "peak_held", "simulate"]
-
-
-class Deadlock(ValueError):
-    """An order in which ranks wait for each other for ever; the message names the cycle."""
+__all__ = [
+    "Batch", "Bounds", "Cause", "Deadlock", "Figures", "Idle", "Iterations", "Link", "Links", "Step", "Timeline",
+    "critical_path", "figures", "idle", "idle_between", "lower_bounds", "peak_held", "placed", "simulate",
+    "simulate_iterations", "simulate_many", "steady_period_s",
+]  # fmt: skip
 
 
 def simulate(
@@ -23,67 +30,56 @@ def simulate(
     input_grad_s: ArrayLike = 1.0,
     weight_grad_s: ArrayLike = 1.0,
     latency_s: float = 0.0,
+    *,
+    pair_s: ArrayLike | None = None,
+    links: Links | None = None,
 ) -> Timeline:
     """When everything runs, if every rank works through its list and starts each action as early as it can.
 
-    Times are scalars or one per stage; a whole backward takes ``input_grad_s + weight_grad_s``, an overlapped pair the
-    sum of its two. ``latency_s`` is added to every dependency between two ranks; sends overlap with computing.
-    Raises ``Deadlock`` with the cycle of waiting actions and ``ValueError`` for times that are negative or not finite.
+    Times are one number, one per stage, or stages x micro-batches; a whole backward takes ``input_grad_s +
+    weight_grad_s``, an overlapped pair ``pair_s`` (one number, one per stage of its first action, or stages x stages)
+    or else the sum of its two. ``latency_s`` is added to every dependency between two ranks, and sends overlap with
+    computing; ``links`` says more. Raises ``Deadlock`` with the cycle of waiting actions and ``ValueError`` for times
+    that are negative or not finite.
     """
-    per_op_s = _seconds_per_op(schedule, forward_s, input_grad_s, weight_grad_s)
-    if not (np.isfinite(latency_s) and latency_s >= 0):
-        raise ValueError(f"latency_s={latency_s} must be a finite number of at least 0.")
-    duration_s = per_op_s[schedule.op, schedule.stage]
-    first_of_pair = np.flatnonzero(schedule.joined)
-    duration_s[first_of_pair] += duration_s[first_of_pair + 1]
-
-    needs = dependencies(schedule)
-    start_s, end_s = np.full((2, len(schedule)), np.nan)
-    ran = kernel.run(
-        schedule.rank_start, needs.remote, needs.local, schedule.joined, schedule.rank_of(),
-        duration_s, float(latency_s), start_s, end_s,
-    )  # fmt: skip
-    if ran.sum() < len(schedule):
-        raise Deadlock(_describe_deadlock(schedule, needs, schedule.rank_start[:-1] + ran, end_s))
-    return Timeline(schedule=schedule, start_s=start_s, end_s=end_s)
+    setup = engine.prepare(schedule, forward_s, input_grad_s, weight_grad_s, latency_s, pair_s=pair_s, links=links)
+    return engine.run(setup, engine.fresh_state(setup))
 
 
-def _seconds_per_op(schedule: Schedule, forward_s: ArrayLike, input_s: ArrayLike, weight_s: ArrayLike) -> FloatArray:
-    """Seconds of each op on each stage, shape (ops, stages)."""
-    table = np.empty((len(Op), schedule.stages))
-    for op, name, seconds in (
-        (Op.F, "forward_s", forward_s),
-        (Op.I, "input_grad_s", input_s),
-        (Op.W, "weight_grad_s", weight_s),
-    ):
-        values = np.asarray(seconds, np.float64)
-        if values.shape not in ((), (schedule.stages,)):
-            raise ValueError(
-                f"{name} has shape {values.shape}; give one number or one for each of {schedule.stages} stages."
-            )
-        if not np.all(np.isfinite(values) & (values >= 0)):
-            raise ValueError(f"{name}={seconds} must be finite and at least 0.")
-        table[op] = values
-    table[Op.B] = table[Op.I] + table[Op.W]
-    return table
+def simulate_iterations(
+    schedule: Schedule,
+    count: int,
+    forward_s: ArrayLike = 1.0,
+    input_grad_s: ArrayLike = 1.0,
+    weight_grad_s: ArrayLike = 1.0,
+    latency_s: float = 0.0,
+    *,
+    pair_s: ArrayLike | None = None,
+    links: Links | None = None,
+    optimizer_s: ArrayLike = 0.0,
+    barrier: bool = True,
+) -> Iterations:
+    """``count`` iterations back to back, times as in ``simulate``.
+
+    Each rank's optimizer step takes ``optimizer_s`` (one number or one per rank) after its own last action; with
+    ``barrier`` it waits for every rank's last action first, and no rank goes on before the slowest step is done.
+    """
+    setup = engine.prepare(schedule, forward_s, input_grad_s, weight_grad_s, latency_s, pair_s=pair_s, links=links)
+    return iterations.run(setup, count, optimizer_s, barrier)
 
 
-def _describe_deadlock(schedule: Schedule, needs: Dependencies, stuck: np.ndarray, end_s: FloatArray) -> str:
-    """``stuck`` is each rank's first action that never ran."""
-    rank_of = schedule.rank_of()
-    waits_for = np.full(schedule.p, -1)
-    lines = {}
-    for rank in range(schedule.p):
-        first = int(stuck[rank])
-        if first >= schedule.rank_start[rank + 1]:
-            continue
-        slot = (first, first + 1) if schedule.joined[first] else (first,)
-        for i, needed in ((i, int(n)) for i in slot for n in (needs.remote[i], needs.local[i])):
-            if needed >= 0 and np.isnan(end_s[needed]):
-                waits_for[rank] = rank_of[needed]
-                lines[rank] = (
-                    f"rank {rank}: {schedule.action(i)} waits for {schedule.action(needed)} of rank {rank_of[needed]}"
-                )
-                break
-    cycle = kernel.deadlock_cycle(waits_for)
-    return "\n".join([f"{schedule.name} deadlocks:", *(lines[rank] for rank in cycle)])
+def steady_period_s(
+    schedule: Schedule,
+    forward_s: ArrayLike = 1.0,
+    input_grad_s: ArrayLike = 1.0,
+    weight_grad_s: ArrayLike = 1.0,
+    latency_s: float = 0.0,
+    *,
+    pair_s: ArrayLike | None = None,
+    links: Links | None = None,
+    optimizer_s: ArrayLike = 0.0,
+    barrier: bool = False,
+) -> float:
+    """Seconds from one iteration to the next when many run back to back; arguments as in ``simulate_iterations``."""
+    setup = engine.prepare(schedule, forward_s, input_grad_s, weight_grad_s, latency_s, pair_s=pair_s, links=links)
+    return iterations.steady_period_s(setup, optimizer_s, barrier)

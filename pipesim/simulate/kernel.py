@@ -1,75 +1,263 @@
-"""The compiled heart of the simulator: earliest start of every action when each rank keeps its order."""
+"""The compiled heart of the simulator: the earliest start of every action when each rank keeps its order.
+
+It knows no schedule by name and no rule of training: actions, which results they need, seconds and links come in as
+arrays. Whatever is shared (a rank, a link's direction) is used in an order that the schedule fixes, so no event queue
+is needed and any order of work gives the same times.
+"""
 
 from __future__ import annotations
 
-import numba
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from pipesim.schedules.action import IntArray
+from pipesim.schedules.compiled import compiled
+from pipesim.simulate.prefetch import prefetch
+
+FloatArray = NDArray[np.float64]
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def run(rank_start, remote, local, joined, rank_of, duration_s, latency_s, start_s, end_s):  # type: ignore[no-untyped-def]
-    """Fills ``start_s`` and ``end_s`` (all NaN when called) and returns how many actions of each rank have run.
+AHEAD = 12
+"""How many actions ahead of use memory is asked for."""
 
-    An action starts when its rank is free, its local dependency has ended and its remote one has arrived: ended, plus
-    ``latency_s`` where it ran on another rank. A joined pair is one slot. Ranks that must wait are woken by the action
-    they wait for, so the work is linear in the number of actions; what never runs is a deadlock.
+KIND, MICRO_BATCH = 0, 1
+"""The columns of ``Order.plan``."""
+
+
+class Order(NamedTuple):
+    """A schedule as the kernel walks it: what it reads of an action lies side by side in ``plan``, shape (actions, 2).
+
+    KIND is ``2 * (op * stages + stage)``, plus 1 if the action runs overlapped with the next. Unsigned numbers spare
+    the kernel the look for negative indices. ``remote``, ``local`` and ``made`` are ``rules.results``, raveled.
     """
+
+    rank_start: IntArray
+    plan: NDArray[np.uint32]
+    remote: NDArray[np.int32]
+    local: NDArray[np.int32]
+    made: NDArray[np.int32]
+
+
+class Times(NamedTuple):
+    """``seconds``: (ops * stages, 1 or m). ``pair_s``: (1, 1) or (stages, stages), NaN for the sum of a pair's two."""
+
+    seconds: FloatArray
+    pair_s: FloatArray
+
+
+class Wires(NamedTuple):
+    """``latency_s`` and ``s_per_byte``: (1, 1), or (p, p) sender by reader. ``message_bytes``: (results,).
+
+    ``reader`` (results, m) is the rank that needs each result, or -1; unused, and (1, 1), unless ``transfers``.
+    """
+
+    latency_s: FloatArray
+    s_per_byte: FloatArray
+    message_bytes: FloatArray
+    reader: NDArray[np.int32]
+    hops: bool  # something lies between two ranks: latency or transfers
+    transfers: bool  # messages take turns on their link, or need both sides, or hold up the sender
+    rendezvous: bool
+    blocking: bool
+
+
+class State(NamedTuple):
+    """When each rank (p,) and each link (p, p; 1, 1 without transfers) is free: carried from iteration to iteration."""
+
+    clock_s: FloatArray
+    link_free_s: FloatArray
+
+
+class Record(NamedTuple):
+    """What is filled: ``span_s`` (actions, 2), start and end of each, and tables (results, m) of the results.
+
+    ``left_s`` is when a result has left its rank; all NaN when the kernel is called, and -1 - rank while a rank waits.
+    ``sent_s`` is when it went on the wire, (1, 1) without transfers. ``ran_on`` is its rank, (1, 1) without hops.
+    """
+
+    span_s: FloatArray
+    left_s: FloatArray
+    sent_s: FloatArray
+    ran_on: NDArray[np.int32]
+
+
+@compiled
+def make_plan(stage, op, micro_batch, joined, stages, plan):  # type: ignore[no-untyped-def]
+    """Fills ``plan``."""
+    for i in range(len(op)):
+        plan[i, KIND] = 2 * (op[i] * stages + stage[i]) + joined[i]
+        plan[i, MICRO_BATCH] = micro_batch[i]
+
+
+@compiled
+def find_readers(order, reader):  # type: ignore[no-untyped-def]
+    """Fills ``reader``, which is all -1 when called: by the rules of training a result has one remote reader."""
+    rank_start, plan, remote, _, _ = order
+    for rank in range(len(rank_start) - 1):
+        for i in range(rank_start[rank], rank_start[rank + 1]):
+            row = remote[plan[i, KIND] >> 1]
+            if row >= 0:
+                reader[row, plan[i, MICRO_BATCH]] = rank
+
+
+@compiled
+def run(order, times, wires, state, record, work):  # type: ignore[no-untyped-def]
+    """Fills ``record``, advances ``state`` and returns how many ranks have finished; ``work`` is (3, p) scratch.
+
+    ``work[0]`` is each rank's next action, ``work[1]`` how many messages a blocked sender still has to hand over. A
+    rank that must wait leaves its number with the result that it waits for, which wakes it: the work is linear in the
+    number of actions, and what never runs is a deadlock.
+    """
+    rank_start, plan, remote, local, made = order
+    seconds, pair_s = times
+    latency_s, s_per_byte, message_bytes, reader, hops, transfers, rendezvous, blocking = wires
+    clock_s, link_free_s = state
+    span_s, left_s, sent_s, ran_on = record
+    head, unsent, stack = work[0], work[1], work[2]
+    per_micro_batch, per_hop = int(seconds.shape[1] > 1), int(len(latency_s) > 1)
     ranks = len(rank_start) - 1
-    head = rank_start[:-1].copy()
-    clock_s = np.zeros(ranks)
-    waiting = np.full(len(duration_s), -1, np.int64)  # the rank that an action will wake
-    ready = np.arange(ranks - 1, -1, -1)
-    stack = np.empty(ranks, np.int64)
-    stack[:ranks] = ready
+    for rank in range(ranks):
+        head[rank], unsent[rank], stack[rank] = rank_start[rank], 0, ranks - 1 - rank
+    plan_at, span_at, left_at = plan.ctypes.data, span_s.ctypes.data, left_s.ctypes.data
     depth = ranks
     while depth > 0:
         depth -= 1
         rank = stack[depth]
-        while head[rank] < rank_start[rank + 1]:
-            first = head[rank]
-            last = first + 1 if joined[first] else first
-            at_s = clock_s[rank]
-            blocker = -1
+        first, stop, free_s = head[rank], rank_start[rank + 1], clock_s[rank]
+        while first < stop:
+            # a slot, one action or a pair, starts when its rank is free and what it needs has arrived
+            last = first + (plan[first, KIND] & 1)
+            start_s, duration_s, missing = free_s, 0.0, False
             for i in range(first, last + 1):
-                for kind in range(2):
-                    needed = remote[i] if kind == 0 else local[i]
-                    if needed < 0:
-                        continue
-                    if np.isnan(end_s[needed]):
-                        blocker = needed
+                kind, k = plan[i, KIND] >> 1, plan[i, MICRO_BATCH]
+                row = local[kind]
+                if row >= 0 and not left_s[row, k] >= 0:
+                    missing = True  # for ever: the order itself is illegal
+                row = remote[kind]
+                if row >= 0:
+                    arrival_s = left_s[row, k]
+                    if not arrival_s >= 0:
+                        left_s[row, k] = -1.0 - rank
+                        missing = True
                         break
-                    arrival_s = end_s[needed]
-                    if rank_of[needed] != rank:
-                        arrival_s += latency_s
-                    at_s = max(at_s, arrival_s)
-                if blocker >= 0:
-                    break
-            if blocker >= 0:
-                waiting[blocker] = rank
+                    if hops and ran_on[row, k] != rank:
+                        arrival_s += latency_s[ran_on[row, k] * per_hop, rank * per_hop]
+                    start_s = max(start_s, arrival_s)
+                duration_s += seconds[kind, k if per_micro_batch else 0]
+            if missing:
                 break
-            done_s = at_s + duration_s[first]
+            if rendezvous:
+                arrival_s, depth = _receive(
+                    first, last, rank, free_s, plan, remote, latency_s, s_per_byte, message_bytes, blocking,
+                    clock_s, link_free_s, left_s, sent_s, ran_on, unsent, stack, depth,
+                )  # fmt: skip
+                start_s = max(start_s, arrival_s)
+            if last > first:
+                a, b = (plan[first, KIND] >> 1) % len(pair_s), (plan[last, KIND] >> 1) % len(pair_s)
+                duration_s = duration_s if np.isnan(pair_s[a, b]) else pair_s[a, b]
+            free_s = end_s = start_s + duration_s
+
+            # its results leave, and wake the rank that waits for them
             for i in range(first, last + 1):
-                start_s[i] = at_s
-                end_s[i] = done_s
-                if waiting[i] >= 0:
-                    stack[depth] = waiting[i]
+                prefetch(np.uintp(plan_at + 8 * (i + AHEAD)))
+                prefetch(np.uintp(span_at + 16 * (i + AHEAD)))
+                span_s[i, 0], span_s[i, 1] = start_s, end_s
+                row, k = made[plan[i, KIND] >> 1], plan[i, MICRO_BATCH]
+                if row < 0:
+                    continue
+                prefetch(np.uintp(left_at + 8 * (row * left_s.shape[1] + k + AHEAD)))
+                gone_s = end_s
+                if hops:
+                    ran_on[row, k] = rank
+                if transfers:
+                    sent_s[row, k] = end_s
+                    to = reader[row, k]
+                    if to >= 0 and to != rank:
+                        if rendezvous:
+                            unsent[rank] += int(blocking)
+                        else:
+                            sent_s[row, k] = max(end_s, link_free_s[rank, to])
+                            gone_s = _pass(rank, to, sent_s[row, k], message_bytes[row], s_per_byte, link_free_s)
+                            free_s = max(free_s, gone_s) if blocking else free_s
+                if left_s[row, k] < 0:
+                    stack[depth] = int(-1.0 - left_s[row, k])
                     depth += 1
-                    waiting[i] = -1
-            clock_s[rank] = done_s
-            head[rank] = last + 1
-    return head - rank_start[:-1]
+                left_s[row, k] = gone_s
+            first = last + 1
+            if unsent[rank] > 0:
+                break
+        head[rank], clock_s[rank] = first, free_s
+    finished = 0
+    for rank in range(ranks):
+        finished += int(head[rank] == rank_start[rank + 1] and unsent[rank] == 0)
+    return finished
 
 
-def deadlock_cycle(waits_for: IntArray) -> list[int]:
-    """The ranks of one cycle in ``rank -> rank it waits for`` (-1: it waits for nobody); empty if there is none."""
-    for first in range(len(waits_for)):
-        path: list[int] = []
-        rank = first
-        while rank >= 0 and rank not in path:
-            path.append(rank)
-            rank = int(waits_for[rank])
-        if rank >= 0:
-            return path[path.index(rank) :]
-    return []
+@compiled
+def _pass(sender, reader, sent_s, size_bytes, s_per_byte, link_free_s):  # type: ignore[no-untyped-def]
+    """When a message that goes on the wire at ``sent_s`` has left; the link is taken until then."""
+    a, b = (sender, reader) if len(s_per_byte) > 1 else (0, 0)
+    gone_s = sent_s + size_bytes * s_per_byte[a, b]
+    link_free_s[sender, reader] = gone_s
+    return gone_s
+
+
+@compiled
+def _receive(  # type: ignore[no-untyped-def]
+    first, last, rank, free_s, plan, remote, latency_s, s_per_byte, message_bytes, blocking, clock_s,
+    link_free_s, left_s, sent_s, ran_on, unsent, stack, depth,
+):  # fmt: skip
+    """Rendezvous: the slot's messages leave now that the rank asks for them, and senders that waited for that go on.
+
+    Two messages keep the order in which they were made. Returns when the last is there and the stack's new depth.
+    """
+    there_s = 0.0
+    row, other = remote[plan[first, KIND] >> 1], remote[plan[last, KIND] >> 1]
+    swap = row >= 0 and other >= 0 and left_s[other, plan[last, MICRO_BATCH]] < left_s[row, plan[first, MICRO_BATCH]]
+    for turn in range(first, last + 1):
+        i = first + last - turn if swap else turn
+        row, k = remote[plan[i, KIND] >> 1], plan[i, MICRO_BATCH]
+        if row < 0 or ran_on[row, k] == rank:
+            continue
+        sender = ran_on[row, k]
+        a, b = (sender, rank) if len(latency_s) > 1 else (0, 0)
+        sent_s[row, k] = max(left_s[row, k], free_s, link_free_s[sender, rank])
+        left_s[row, k] = _pass(sender, rank, sent_s[row, k], message_bytes[row], s_per_byte, link_free_s)
+        there_s = max(there_s, left_s[row, k] + latency_s[a, b])
+        if blocking:
+            clock_s[sender] = max(clock_s[sender], left_s[row, k])
+            unsent[sender] -= 1
+            if unsent[sender] == 0:
+                stack[depth] = sender
+                depth += 1
+    return there_s, depth
+
+
+@compiled
+def run_many(order, seconds, pair_s, latency_s, wires, state, record, work, makespan_s, longest_s, busy_s):  # type: ignore[no-untyped-def]
+    """Runs one order for many points: ``seconds`` (n, ops * stages, 1), ``latency_s`` (n,); fills (n,), (n,), (n, p).
+
+    Returns how many points have run; the first that deadlocks ends it.
+    """
+    rank_start, span_s = order.rank_start, record.span_s
+    ranks = len(rank_start) - 1
+    for n in range(len(seconds)):
+        state.clock_s[:] = 0.0
+        record.left_s[:] = np.nan
+        wires.latency_s[0, 0] = latency_s[n]
+        if run(order, Times(seconds[n], pair_s), wires, state, record, work) < ranks:
+            return n
+        first_s, last_s = np.inf, 0.0
+        for rank in range(ranks):
+            a, b = rank_start[rank], rank_start[rank + 1]
+            if a == b:
+                continue
+            first_s, last_s = min(first_s, span_s[a, 0]), max(last_s, span_s[b - 1, 1])
+            longest_s[n] = max(longest_s[n], span_s[b - 1, 1] - span_s[a, 0])
+            for i in range(a, b):
+                if i == a or order.plan[i - 1, KIND] & 1 == 0:
+                    busy_s[n, rank] += span_s[i, 1] - span_s[i, 0]
+        makespan_s[n] = last_s - first_s
+    return len(seconds)

@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from pipesim.schedules.action import IntArray, Op, Schedule
+from pipesim.schedules.rules import results
+from pipesim.simulate import memory
+from pipesim.simulate.kernel import FloatArray, Wires
 
-FloatArray = NDArray[np.float64]
+
+class Deliveries(NamedTuple):
+    """When each result (see ``rules.results``) went on the wire and had left its rank, shape (results, m)."""
+
+    left_s: FloatArray
+    sent_s: FloatArray
+    wires: Wires
+
+
+class Messages(NamedTuple):
+    """For each action the result that it needs from another rank: shape (actions,), NaN where it needs none.
+
+    It goes on the wire, has left its sender, and is there.
+    """
+
+    sent_s: FloatArray
+    left_s: FloatArray
+    arrival_s: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
     """Start and end of every action in seconds (or in whatever unit the durations had), simulated or measured.
 
-    Of an overlapped pair both actions span the whole slot.
+    Of an overlapped pair both actions span the whole slot. ``deliveries`` is there when communication took time.
     """
 
     schedule: Schedule
     start_s: FloatArray
     end_s: FloatArray
+    deliveries: Deliveries | None = None
 
     @property
     def makespan_s(self) -> float:
@@ -58,35 +79,35 @@ class Timeline:
     @property
     def peak_inflight(self) -> tuple[int, ...]:
         """The most activations (of one stage and micro-batch each) that each rank holds at once."""
-        return tuple(int(peak) for peak in peak_held(self.schedule, np.ones(self.schedule.stages)))
+        return tuple(int(peak) for peak in memory.peaks(self.schedule, memory.held_change(self.schedule)))
 
-    def inflight(self, rank: int) -> tuple[FloatArray, IntArray]:
+    def inflight(self, rank: int, free_at: Op = Op.W) -> tuple[FloatArray, IntArray]:
         """When the rank's number of held activations changes, and the number from then on."""
-        own = slice(int(self.schedule.rank_start[rank]), int(self.schedule.rank_start[rank + 1]))
-        change = held_change(self.schedule)[own]
-        when_s = np.where(change > 0, self.start_s[own], self.end_s[own])
-        order = np.lexsort((np.arange(len(change)), when_s))
-        keep = order[change[order] != 0]
-        return when_s[keep], np.cumsum(change[keep])
+        change = memory.held_change(self.schedule, free_at)
+        when_s, held = memory.curve(self.schedule, self.start_s, self.end_s, change, rank)
+        return when_s, held.astype(np.int64)
 
+    def messages(self) -> Messages:
+        """The results that travelled. Without ``deliveries``, as in a measured timeline, they travel in no time."""
+        schedule, rank_of = self.schedule, self.schedule.rank_of()
+        rows = results(schedule.stages)
+        made = rows.made[schedule.op, schedule.stage]
+        shape = (2 * schedule.stages, schedule.m)
+        made_s, sender = np.full(shape, np.nan), np.full(shape, -1)
+        makes = made >= 0
+        made_s[made[makes], schedule.micro_batch[makes]] = self.end_s[makes]
+        sender[made[makes], schedule.micro_batch[makes]] = rank_of[makes]
 
-def held_change(schedule: Schedule) -> IntArray:
-    """+1 for an F, which stores an activation; -1 for a B or a W, which frees it. Shape (actions,)."""
-    by_op = np.zeros(len(Op), np.int64)
-    by_op[[Op.F, Op.B, Op.W]] = 1, -1, -1
-    return by_op[schedule.op]
-
-
-def peak_held(schedule: Schedule, per_stage: ArrayLike) -> FloatArray:
-    """The most that each rank holds when an activation of stage s weighs ``per_stage[s]``; shape (p,).
-
-    Independent of time: a rank's order alone decides it. Shape (stages,) gives (p,); shape (n, stages) gives (n, p).
-    """
-    weights = np.asarray(per_stage, np.float64)[..., schedule.stage] * held_change(schedule)
-    peaks = [
-        np.maximum.accumulate(np.cumsum(weights[..., start:stop], axis=-1), axis=-1)[..., -1:]
-        if stop > start
-        else np.zeros((*weights.shape[:-1], 1))
-        for start, stop in zip(schedule.rank_start[:-1], schedule.rank_start[1:], strict=True)
-    ]
-    return np.concatenate(peaks, axis=-1)
+        needed = rows.remote[schedule.op, schedule.stage]
+        at = needed, schedule.micro_batch
+        reads = (needed >= 0) & (sender[at] != rank_of)
+        left_s = np.where(reads, made_s[at], np.nan)
+        if self.deliveries is None:
+            return Messages(left_s, left_s, left_s)
+        wires, hop = (
+            self.deliveries.wires,
+            (sender[at], rank_of) if len(self.deliveries.wires.latency_s) > 1 else (0, 0),
+        )
+        sent_s = np.where(reads, self.deliveries.sent_s[at], np.nan) if wires.transfers else left_s
+        left_s = np.where(reads, self.deliveries.left_s[at], np.nan)
+        return Messages(sent_s, left_s, left_s + wires.latency_s[hop])
