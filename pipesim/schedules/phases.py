@@ -7,15 +7,15 @@ A token is an op and which of the rank's stages it runs on: ``F1`` forwards the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pipesim.schedules.action import IntArray, Op, Schedule
-from pipesim.schedules.compiled import compiled
 
 Phases = Sequence[tuple[int, str]]
 """How often, and what: ``(n, "F0 F1")`` is the papers' nF0F1. A count below zero is zero."""
@@ -26,6 +26,28 @@ class Order(NamedTuple):
 
     forward: IntArray
     backward: IntArray
+
+
+class _Token(NamedTuple):
+    """``line`` is what the token takes its turns from: (0 for F, 1 for B and I, 2 for W; which stage, or -1).
+
+    In one run of its phase it takes turn number ``turn`` of the ``turns`` that are taken from that line.
+    """
+
+    op: Op
+    joined: bool
+    line: tuple[int, int]
+    turn: int
+    turns: int
+
+
+class _Columns(NamedTuple):
+    """Of one rank or of all; stage -1 is a step that is to be dropped."""
+
+    stage: NDArray[np.int32]
+    op: NDArray[np.int8]
+    micro_batch: NDArray[np.int32]
+    joined: NDArray[np.bool_]
 
 
 def from_phases(
@@ -42,79 +64,79 @@ def from_phases(
     The k-th stage of rank r has micro-batches ``first[r, k]`` to ``until[r, k] - 1`` (shapes broadcast to (p, v)).
     Steps beyond ``until`` are dropped, so phases may be written for a longer run: what is left keeps a legal order.
     """
-    stages = np.array([own for own, _ in ranks], np.int64)
-    repeats, texts, rank_phases = [], [], [0]
-    for _, phases in ranks:
-        repeats += [max(0, n) for n, _ in phases]
-        texts += [text for _, text in phases]
-        rank_phases.append(len(repeats))
-    tokens = [_read(text) for text in texts]
-    token_start = np.cumsum([0, *map(len, tokens)])
-    if order is None:
-        order = Order(*np.zeros((2, 0, 2), np.int64))
-    rank_start, *columns = _expand(
-        np.array(rank_phases), np.array(repeats), token_start, np.concatenate(tokens), stages,
-        np.broadcast_to(first, stages.shape), np.broadcast_to(m if until is None else until, stages.shape), *order,
-    )  # fmt: skip
-    stage, op, micro_batch, joined = columns
+    stages = np.array([own for own, _ in ranks], np.int32)
+    edges = [np.broadcast_to(edge, stages.shape).tolist() for edge in (first, m if until is None else until)]
+    phases = [[(n, _read(text)) for n, text in phases if n > 0] for _, phases in ranks]
+    rank_start = np.cumsum([0, *(sum(n * len(tokens) for n, tokens in own) for own in phases)])
+    size = int(rank_start[-1])
+    columns = _Columns(
+        np.zeros(size, np.int32), np.zeros(size, np.int8), np.zeros(size, np.int32), np.zeros(size, np.bool_)
+    )
+    for rank, (own, begin, end) in enumerate(zip(stages, *edges, strict=True)):
+        rows = slice(rank_start[rank], rank_start[rank + 1])
+        _write(_part(columns, rows), phases[rank], own, begin, end, order)
+    kept = columns.stage >= 0
+    if not kept.all():
+        columns.joined[:-1] &= kept[1:]  # not with a half that is dropped
+        rank_start = np.concatenate([[0], np.cumsum(kept)])[rank_start]
+        columns = _part(columns, kept)
     return Schedule(
-        name=name, p=len(ranks), m=m, stages=int(stages.max()) + 1,
-        rank_start=rank_start, stage=stage, op=op, micro_batch=micro_batch, joined=joined,
-    )  # fmt: skip
+        name=name, p=len(ranks), m=m, stages=int(stages.max()) + 1, rank_start=rank_start, **columns._asdict()
+    )
 
 
 @cache
-def _read(text: str) -> IntArray:
-    """``"F0&B1 W"`` as rows (op, which of the rank's stages or -1, joined)."""
-    rows = []
+def _read(text: str) -> list[_Token]:
+    """Reads ``"F0&B1 W"``."""
+    tokens: list[_Token] = []
+    taken: Counter[tuple[int, int]] = Counter()
     for slot in text.split():
-        tokens = slot.split("&")
-        for token in tokens:
-            rows.append((Op[token[0]], int(token[1:] or -1), int(token is not tokens[-1])))
-    return np.array(rows, np.int64)
+        pair = slot.split("&")
+        for half in pair:
+            line = {"F": 0, "W": 2}.get(half[0], 1), int(half[1:] or -1)
+            tokens.append(_Token(Op[half[0]], half is not pair[-1], line, taken[line], 0))
+            taken[line] += 1
+    return [token._replace(turns=taken[token.line]) for token in tokens]
 
 
-@compiled
-def _expand(rank_phases, repeats, token_start, tokens, stages, first, until, forward, backward):  # type: ignore[no-untyped-def]
-    """The columns of a schedule: rank_start, stage, op, micro_batch, joined."""
-    size = 0
-    for phase in range(len(repeats)):
-        size += repeats[phase] * (token_start[phase + 1] - token_start[phase])
-    stage, micro_batch = np.empty(size, np.int32), np.empty(size, np.int32)
-    op, joined = np.empty(size, np.int8), np.zeros(size, np.bool_)
-    ranks, chunks = stages.shape
-    rank_start = np.zeros(ranks + 1, np.int64)
-    waiting = np.empty((size, 2), np.int64)  # input gradients in the order they run
-    i = 0
-    for rank in range(ranks):
-        count = np.empty((3, chunks), np.int64)  # the next micro-batch of F, of B or I, of W
-        for kind in range(3):
-            count[kind] = first[rank]
-        asked = np.zeros(3, np.int64)  # how many numberless tokens were taken
-        inputs = 0
-        for phase in range(rank_phases[rank], rank_phases[rank + 1]):
-            for _ in range(repeats[phase]):
-                for t in range(token_start[phase], token_start[phase + 1]):
-                    what, chunk = tokens[t, 0], tokens[t, 1]
-                    kind = 0 if what == 0 else (2 if what == 3 else 1)
-                    if chunk < 0:
-                        source = forward if kind == 0 else (backward if kind == 1 else waiting[:inputs])
-                        k = asked[kind]
-                        asked[kind] += 1
-                        exists = k < len(source)
-                        chunk, number = (source[k, 0], source[k, 1]) if exists else (0, 0)
-                    else:
-                        exists = True
-                        number = count[kind, chunk]
-                        count[kind, chunk] += 1
-                    if exists and what == 2:
-                        waiting[inputs] = chunk, number
-                        inputs += 1
-                    if exists and number < until[rank, chunk]:
-                        stage[i], op[i], micro_batch[i] = stages[rank, chunk], what, number
-                        joined[i] = tokens[t, 2]
-                        i += 1
-                    elif t > token_start[phase] and tokens[t - 1, 2] and i > 0:
-                        joined[i - 1] = False  # its other half was dropped
-        rank_start[rank + 1] = i
-    return rank_start, stage[:i].copy(), op[:i].copy(), micro_batch[:i].copy(), joined[:i].copy()
+def _part(columns: _Columns, rows: slice | NDArray[np.bool_]) -> _Columns:
+    return _Columns(columns.stage[rows], columns.op[rows], columns.micro_batch[rows], columns.joined[rows])
+
+
+def _write(
+    to: _Columns,
+    phases: list[tuple[int, list[_Token]]],
+    stages: NDArray[np.int32],
+    first: list[int],
+    until: list[int],
+    order: Order | None,
+) -> None:
+    """One rank. A token of a phase is a slice of every column: plain numpy is fast enough and need not compile."""
+    counted = np.arange(max(first) + len(to.op), dtype=np.int32)
+    ordered = [(stages[chunk], number) for chunk, number in (source.T for source in order or ())]
+    taken: Counter[tuple[int, int]] = Counter()
+    weights: list[tuple[slice, slice]] = []
+    stop = 0
+    for n, tokens in phases:
+        start, stop = stop, stop + n * len(tokens)
+        for i, (op, joined, line, turn, turns) in enumerate(tokens):
+            here, (kind, chunk) = slice(start + i, stop, len(tokens)), line
+            there = slice(taken[line] + turn, taken[line] + n * turns, turns)
+            to.op[here] = op
+            if joined:
+                to.joined[here] = True
+            if chunk >= 0:
+                to.micro_batch[here] = numbers = counted[first[chunk] :][there]
+                to.stage[here] = stages[chunk]
+                if numbers[-1] >= until[chunk]:
+                    to.stage[here][numbers >= until[chunk]] = -1
+            elif kind < 2:
+                to.stage[here], to.micro_batch[here] = (column[there] for column in ordered[kind])
+            else:
+                weights.append((here, there))
+        for _, _, line, *_ in tokens:
+            taken[line] += n
+    inputs = np.flatnonzero(to.op == Op.I)
+    for here, there in weights:
+        for column in (to.stage, to.micro_batch):
+            column[here] = column[inputs[there]]
