@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from pipesim import legality
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
-from pipesim.schedules import make_schedule, read_schedule, schedule_names
-from pipesim.simulate import simulate
+from pipesim.schedules import canonical_name, make_schedule, read_schedule, schedule_names
+from pipesim.simulate import simulate, steady_period_s
 from pipesim.specs import Invalid
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Estimate", "estimate", "make_schedule", "read_schedule", "schedule_names", "simulate", "sweep"]
+__all__ = [
+    "Estimate",
+    "estimate",
+    "make_schedule",
+    "read_schedule",
+    "schedule_names",
+    "simulate",
+    "steady_period_s",
+    "sweep",
+]
 
 Choice = str | Sequence[str]
 
@@ -98,6 +107,7 @@ def _asked(axes: dict[str, list[Any]], **choices: Any) -> list[dict[str, Any]]:
     from pipesim import compose, errors
 
     fixed: list[str] = []
+    choices["schedule"] = _canonical(choices["schedule"])
     for group, choice in choices.items():
         keyed = (
             {f"{group}.{key}": value for key, value in (choice or {}).items()} if _has_keys(group) else {group: choice}
@@ -115,6 +125,12 @@ def _asked(axes: dict[str, list[Any]], **choices: Any) -> list[dict[str, Any]]:
         if message is None:
             raise
         raise Invalid(message.splitlines()) from None
+
+
+def _canonical(choice: Choice) -> Choice:
+    if isinstance(choice, str):
+        return canonical_name(choice) or choice
+    return [canonical_name(name) or name for name in choice]
 
 
 def _is_several(key: str, value: Any) -> bool:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipesim import config, errors
+from pipesim.schedules import canonical_name
 from pipesim.specs import Invalid
 
 VERSION_BASE = "1.3"
@@ -45,6 +46,16 @@ def composer() -> Iterator[tuple[Compose, ConfigLoader]]:
     config.register_schema()
     with initialize_config_dir(config_dir=str(config.CONF_DIR), version_base=VERSION_BASE):
         yield lambda overrides: compose("config", overrides), GlobalHydra.instance().config_loader()
+
+
+def with_canonical_schedules(words: Sequence[str]) -> list[str]:
+    """Command-line words in which ``schedule=vpp,zb1p`` names its files: interleaved_1f1b, zb_h1."""
+    return [
+        "schedule=" + ",".join(canonical_name(name) or name for name in word.removeprefix("schedule=").split(","))
+        if word.startswith("schedule=")
+        else word
+        for word in words
+    ]
 
 
 def expand(

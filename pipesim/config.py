@@ -16,6 +16,7 @@ from typing import Any
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from pipesim import specs
+from pipesim.schedules import canonical_name
 from pipesim.specs import Invalid, Point
 
 _BESIDE, _INSTALLED = Path(__file__).parents[1] / "conf", Path(__file__).parent / "conf"
@@ -89,14 +90,17 @@ class ClusterConf:
 
 @dataclass
 class ParallelConf:
-    """``d`` left null takes every GPU; ``partition`` is balanced, even or a list of units per stage."""
+    """``d`` left null takes every GPU, ``v`` as many stages per rank as the schedule is made for.
+
+    ``partition`` is balanced, even or a list of units per stage.
+    """
 
     t: int = 1
     p: int = 1
     d: int | None = None
     c: int = 1
     e: int = 1
-    v: int = 1
+    v: int | None = None
     zero: int = 0
     sequence_parallel: bool = False
     partition: Any = "balanced"
@@ -117,7 +121,14 @@ class TrainingConf:
 
 @dataclass
 class ScheduleConf:
+    """``name`` or one of its aliases; the options belong to some schedules and are refused by the others."""
+
     name: str = MISSING
+    group: int | None = None
+    segments: int | None = None
+    max_inflight: float | None = None
+    kept_for_weights: float | None = None
+    objective: str | None = None
 
 
 @dataclass
@@ -279,7 +290,7 @@ def asked(config: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], Point
         "model": config["model"]["name"],
         "cluster": config["cluster"]["name"],
         "costs": config["costs"]["kind"],
-        "schedule": config["schedule"]["name"],
+        "schedule": canonical_name(config["schedule"]["name"]) or config["schedule"]["name"],
         **{key: parallel[key] for key in ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")},
         **{key: training[key] for key in ("recompute", "precision", "attention", "micro_batch", "global_batch")},
         "seq_length": training["seq_length"] or config["model"]["context"],
@@ -305,7 +316,9 @@ def build(config: Mapping[str, Any]) -> Point:
             problems += error.problems
     if problems:
         raise Invalid(problems)
-    return Point(schedule=config["schedule"]["name"], **parts)
+    name = config["schedule"]["name"]
+    options = tuple((key, value) for key, value in config["schedule"].items() if key != "name" and value is not None)
+    return Point(schedule=canonical_name(name) or name, options=options, **parts)
 
 
 def build_model(conf: Mapping[str, Any]) -> specs.ModelSpec:

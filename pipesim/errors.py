@@ -42,6 +42,8 @@ def guarded(main: Callable[[], None]) -> int:
             raise
         print("\n".join(f"error: {line}" for line in message.splitlines() if line.strip()), file=sys.stderr)
         return MISTAKE
+    finally:
+        del os.environ["HYDRA_FULL_ERROR"]
     return OK
 
 

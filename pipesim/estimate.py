@@ -5,7 +5,8 @@ Points that share everything but their numbers are evaluated as arrays; one poin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,8 @@ from pipesim.schedules import make_schedule
 from pipesim.schedules.action import IntArray, Op, Schedule
 from pipesim.schedules.rules import dependencies
 from pipesim.simulate import peak_held, simulate
-from pipesim.simulate.timeline import FloatArray, Timeline
+from pipesim.simulate.kernel import FloatArray
+from pipesim.simulate.timeline import Timeline
 from pipesim.specs import Point
 
 COMPUTE_ITEMS = ("matmul", "attention", "elementwise", "launch", "recompute")
@@ -60,7 +62,8 @@ def shape_key(point: Point) -> tuple[object, ...]:
         point.model, point.cluster, point.costs, point.schedule, micro_batches(point),
         layout.p, layout.v, layout.zero, layout.sequence_parallel, layout.partition,
         training.precision, training.recompute, training.attention, training.dropout,
-        training.gradient_bytes, training.reduce_bytes, training.global_batch,
+        training.gradient_bytes, training.reduce_bytes, training.global_batch, point.options,
+        point if point.schedule == "auto" else None,  # its order is made for the point's own times
     )  # fmt: skip
 
 
@@ -70,9 +73,12 @@ def evaluate(points: Sequence[Point]) -> Batch:
     cut = _cut(points)
     prices = (lecture if first.costs.kind == "lecture" else full).price(first, cut)
     m = micro_batches(first)
-    schedule = make_schedule(first.schedule, p=first.layout.p, m=m, v=first.layout.v)
+    stage_s = [np.asarray(sum(items.values())) for items in prices.seconds]
+    schedule = _schedule(
+        first.schedule, first.layout.p, m, first.layout.v, first.options, [op[0] for op in stage_s], prices.hop_s[0]
+    )
     pipeline = _pipeline(schedule)
-    seconds, timing = _seconds(prices, schedule, pipeline, m)
+    seconds, timing = _seconds(prices, schedule, pipeline, m, stage_s)
     held, memory = _memory(prices, schedule, pipeline)
     step_s = sum(seconds.values())
     tokens = first.training.global_batch * np.array([_seq_length(point) for point in points], np.float64)
@@ -82,16 +88,40 @@ def evaluate(points: Sequence[Point]) -> Batch:
         "peak_inflight": [pipeline.peak_inflight] * len(points),
         "dp_bytes_per_gpu": _on_ranks(prices.dp_sent_bytes, pipeline).max(axis=1),
         "tp_bytes_per_gpu": m * _on_ranks(prices.tp_sent_bytes, pipeline).max(axis=1),
-        "pp_bytes_per_gpu": pipeline.sends.max() * prices.hop_bytes,
+        "pp_bytes_per_gpu": pipeline.sends.max() * prices.hop_bytes / schedule.segments,
         "hop_s": prices.hop_s,
     }
     return Batch(schedule=schedule, seconds=seconds, bytes=held, columns=columns)
 
 
-def timeline(schedule: str, p: int, m: int, v: int, stage_s: Sequence[Sequence[float]], hop_s: float) -> Timeline:
-    """The timeline behind a row: ``stage_s`` are its forward, input-gradient and weight-gradient seconds by stage."""
-    forward_s, input_grad_s, weight_grad_s = stage_s
-    return simulate(make_schedule(schedule, p=p, m=m, v=v), forward_s, input_grad_s, weight_grad_s, hop_s)
+def timeline(row: Mapping[str, Any]) -> Timeline:
+    """The timeline behind a row of ``results.schema``."""
+    stage_s = [np.array(row[f"stage_{op}_s"], np.float64) for op in ("forward", "input_grad", "weight_grad")]
+    options = tuple(json.loads(row["schedule_options"] or "{}").items())
+    sizes = (row["p"], row["num_microbatches"], row["v"])
+    return _simulated(_schedule(row["schedule"], *sizes, options, stage_s, row["hop_s"]), stage_s, row["hop_s"])
+
+
+def _schedule(
+    name: str,
+    p: int,
+    m: int,
+    v: int | None,
+    options: Sequence[tuple[str, Any]],
+    stage_s: Sequence[FloatArray],
+    hop_s: float,
+) -> Schedule:
+    """``auto`` makes its order for these times; to all others they are nothing."""
+    if name == "auto":
+        times = zip(("forward_s", "input_grad_s", "weight_grad_s", "latency_s"), (*stage_s, float(hop_s)), strict=True)
+        options = (*options, *times)
+    return make_schedule(name, p=p, m=m, v=v, **dict(options))
+
+
+def _simulated(schedule: Schedule, stage_s: Sequence[FloatArray], hop_s: float) -> Timeline:
+    """Seconds are of a whole micro-batch; where a schedule cuts it into segments, each takes its share."""
+    forward_s, input_grad_s, weight_grad_s = (op / schedule.segments for op in stage_s)
+    return simulate(schedule, forward_s, input_grad_s, weight_grad_s, float(hop_s) / schedule.segments)
 
 
 def _cut(points: Sequence[Point]) -> Cut:
@@ -142,19 +172,18 @@ def _on_ranks(per_stage: FloatArray, pipeline: _Pipeline) -> FloatArray:
 
 
 def _seconds(
-    prices: Prices, schedule: Schedule, pipeline: _Pipeline, m: int
+    prices: Prices, schedule: Schedule, pipeline: _Pipeline, m: int, ops: Sequence[FloatArray]
 ) -> tuple[dict[str, FloatArray], dict[str, Any]]:
     """Time items, and the figures of the simulated timeline.
 
     What computes or talks on the way is the mean over ranks; the slowest rank's excess is imbalance, its idle time
     bubble, and what hops between ranks add to the makespan is exposed pipeline communication.
     """
-    ops = [np.asarray(sum(items.values())) for items in prices.seconds]
     free, real = [], []
     for point, hop_s in enumerate(prices.hop_s):
-        forward_s, input_grad_s, weight_grad_s = (op[point] for op in ops)
-        real.append(simulate(schedule, forward_s, input_grad_s, weight_grad_s, float(hop_s)))
-        free.append(simulate(schedule, forward_s, input_grad_s, weight_grad_s) if hop_s else real[-1])
+        stage_s = [op[point] for op in ops]
+        real.append(_simulated(schedule, stage_s, hop_s))
+        free.append(_simulated(schedule, stage_s, 0.0) if hop_s else real[-1])
     busy_s = np.array([each.busy_s for each in real])
     makespan_s, free_s = (np.array([each.makespan_s for each in some]) for some in (real, free))
     seconds = {
@@ -187,7 +216,7 @@ def _memory(prices: Prices, schedule: Schedule, pipeline: _Pipeline) -> tuple[di
         "weights": _on_ranks(prices.weights_bytes, pipeline),
         "gradients": _on_ranks(prices.gradients_bytes, pipeline),
         "optimizer": _on_ranks(prices.optimizer_bytes, pipeline),
-        "activation": peak_held(schedule, prices.kept_bytes) + working,
+        "activation": peak_held(schedule, prices.kept_bytes / schedule.segments) + working,
         "logits": _on_ranks(prices.logits_bytes, pipeline),
         "context": np.full(working.shape, prices.context_bytes),
     }

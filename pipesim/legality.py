@@ -15,15 +15,16 @@ _LECTURE = "costs.kind=lecture cuts the model into equal blocks"
 
 def resolve(point: Point) -> Point:
     """The point with ``d`` derived and the partition spelt out; raises ``Invalid`` with every broken rule."""
+    v = point.layout.v or schedules.stages_per_rank(point.schedule)
+    point = dataclasses.replace(point, layout=dataclasses.replace(point.layout, v=v))
     layout, problems = _with_d(point)
     problems += _tensor(point) + _experts(point, layout) + _partition(point, layout) + _training(point)
-    if layout.d is not None:
-        problems += _batch(point, layout)
+    problems += _batch(point, layout)
     if problems:
         raise Invalid(problems)
     partition = layout.partition
     if isinstance(partition, str):
-        partition = balanced_partition(point.model.units, layout.p * layout.v)
+        partition = balanced_partition(point.model.units, layout.p * v)
     return dataclasses.replace(point, layout=dataclasses.replace(layout, partition=partition))
 
 
@@ -31,6 +32,11 @@ def micro_batches(point: Point) -> int:
     """m of a resolved point: micro-batches per replica and step."""
     assert point.layout.d is not None
     return point.training.global_batch // (point.training.micro_batch * point.layout.d)
+
+
+def warnings(point: Point) -> list[str]:
+    """What of a resolved point runs but is unwise."""
+    return schedules.warnings(point.schedule, point.layout.p, micro_batches(point), point.layout.v, **dict(point.options))
 
 
 def _with_d(point: Point) -> tuple[ParallelLayout, list[str]]:
@@ -120,6 +126,7 @@ def _experts(point: Point, layout: ParallelLayout) -> list[str]:
 
 def _partition(point: Point, layout: ParallelLayout) -> list[str]:
     units, partition = point.model.units, layout.partition
+    assert layout.v is not None
     degrees = {"p": layout.p, "v": layout.v}
     stages = layout.p * layout.v
     whole = f"{units} units (embedding, {point.model.layers} layers, head)"
@@ -136,7 +143,7 @@ def _partition(point: Point, layout: ParallelLayout) -> list[str]:
     if units % stages and (partition == "even" or point.costs.kind == "lecture"):
         divides = list(divisors(units))
         nearest = _nearest(degrees, {"p": divides, "v": divides}, lambda cut: units % math.prod(cut) == 0)
-        why = f"{_LECTURE}," if point.costs.kind == "lecture" else "parallel.partition=even"
+        why = f"{_LECTURE} and" if point.costs.kind == "lecture" else "parallel.partition=even"
         return [f"{_product(degrees)} does not divide {whole}; {why} needs that. {nearest}"]
     return []
 
@@ -156,17 +163,20 @@ def _explicit_partition(partition: Sequence[int], units: int, degrees: Mapping[s
 
 
 def _batch(point: Point, layout: ParallelLayout) -> list[str]:
-    assert layout.d is not None
     batch, micro = point.training.global_batch, point.training.micro_batch
-    per_step = micro * layout.d
-    if batch % per_step:
+    per_step = micro * (layout.d or 1)
+    problems = []
+    if layout.d is not None and batch % per_step:
         below, above = batch // per_step * per_step, -(-batch // per_step) * per_step
         nearest = " or ".join(str(b) for b in (below, above) if b)
-        return [
+        problems.append(
             f"training.micro_batch={micro} x parallel.d={layout.d} does not divide training.global_batch={batch}. "
             f"Nearest: training.global_batch={nearest}."
-        ]
-    return schedules.problems(point.schedule, layout.p, batch // per_step, layout.v)
+        )
+    m = max(1, batch // per_step)
+    broken = schedules.problems(point.schedule, layout.p, m, layout.v, **dict(point.options))
+    is_ours = f"num_microbatches is training.global_batch={batch} / (training.micro_batch={micro} x parallel.d={layout.d})."
+    return problems + [f"{each} {is_ours}" if "num_microbatches" in each else each for each in broken]
 
 
 def _training(point: Point) -> list[str]:

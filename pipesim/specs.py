@@ -231,8 +231,9 @@ class ClusterSpec:
 class ParallelLayout:
     """How the model is cut: degrees of tensor, pipeline, data, context and expert parallelism, and virtual stages.
 
-    ``d=None`` takes every GPU of the cluster. ``partition`` is ``balanced`` (as even as the units allow), ``even``
-    (refused where they do not divide) or the units of each of the p*v stages in order.
+    ``d=None`` takes every GPU of the cluster, ``v=None`` as many stages per rank as the schedule is made for.
+    ``partition`` is ``balanced`` (as even as the units allow), ``even`` (refused where they do not divide) or the units
+    of each of the p*v stages in order.
     """
 
     t: int = 1
@@ -240,7 +241,7 @@ class ParallelLayout:
     d: int | None = None
     c: int = 1
     e: int = 1
-    v: int = 1
+    v: int | None = None
     zero: int = 0
     sequence_parallel: bool = False
     partition: Literal["balanced", "even"] | tuple[int, ...] = "balanced"
@@ -335,6 +336,8 @@ class Point:
     layout: ParallelLayout
     training: Training
     schedule: str
+    options: tuple[tuple[str, int | float], ...] = ()
+    """The schedule's own options that are set, such as ``group`` of interleaved_1f1b, by name."""
     costs: CostConstants = field(default_factory=lambda: CostConstants(kind="lecture"))
 
 

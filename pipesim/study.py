@@ -20,7 +20,6 @@ from pipesim.results import folder as folders
 from pipesim.results import manifest, schema, store
 from pipesim.results.folder import MANIFEST, Staging
 from pipesim.results.schema import Row
-from pipesim.simulate.timeline import Timeline
 from pipesim.specs import Invalid
 
 LANGUAGES = ("en", "zh")
@@ -64,7 +63,7 @@ def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
 def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:
     """What a study says; the same from a fresh evaluation and from its table."""
     if kind == "layout" and rows[0]["status"] != "failed":
-        return layout_page(rows[0], _timeline(rows[0]), about)
+        return layout_page(rows[0], timeline(rows[0]), about)
     return sweep_page(rows, about)
 
 
@@ -88,7 +87,7 @@ def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, st
     files = {"report.md": markdown.to_markdown(document), "report.html": html.to_html(document, drawn)}
     files |= {document.figure_folder + name: svg for name, svg in drawn.items()}
     if kind == "layout" and rows[0]["status"] != "failed":
-        files["trace.json"] = trace.chrome_trace(_timeline(rows[0]))
+        files["trace.json"] = trace.chrome_trace(timeline(rows[0]))
     return files
 
 
@@ -114,11 +113,6 @@ def _common(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if problems:
         raise Invalid(problems)
     return first
-
-
-def _timeline(row: Row) -> Timeline:
-    stage_s = (row["stage_forward_s"], row["stage_input_grad_s"], row["stage_weight_grad_s"])
-    return timeline(row["schedule"], row["p"], row["num_microbatches"], row["v"], stage_s, row["hop_s"])
 
 
 def _name(kind: str, configs: Sequence[Mapping[str, Any]]) -> str:

@@ -172,7 +172,7 @@ def test_no_cases_no_claims(composed):
     ("change", "problem"),
     [
         ({"forward": 0}, "demo.timelines: forward=0 must be at least 1."),
-        ({"m": 0}, "demo.timelines: m=0 must be a whole number"),
+        ({"m": 0}, "demo.timelines: num_microbatches=0 must be a whole number"),
         ({"schedule": "gpip"}, "demo.timelines: schedule.name='gpip' is unknown"),
     ],
 )

@@ -85,7 +85,7 @@ VALUES = [
     ({"parallel.t": 10**30}, [f"parallel.t={10**30}"]),
     ({"model.layers": 10**30}, [f"model.layers={10**30}"]),
     ({"model.layers": 10**12}, ["model.layers=1000000000000"]),
-    ({"training.global_batch": 10**12}, ["micro-batches", "Nearest"]),
+    ({"training.global_batch": 10**12}, ["1500000000000 actions", "Nearest: num_microbatches=833333"]),
     ({"cluster.gpus": 0}, ["cluster.gpus=0"]),
     ({"cluster.memory_gb": math.nan}, ["cluster.memory_gb=nan must be a finite number above 0"]),
     ({"cluster.memory_gb": math.inf}, ["cluster.memory_gb=inf must be a finite number above 0"]),

@@ -205,8 +205,7 @@ def test_only_a_mixture_exchanges_tokens_and_only_if_its_experts_are_spread() ->
 @given(p=st.sampled_from([1, 3, 4, 9]), m=st.integers(1, 24), schedule=st.sampled_from(["gpipe", "1f1b", "naive"]))
 def test_the_row_s_timeline_is_its_makespan_and_the_rest_its_tail(p: int, m: int, schedule: str) -> None:
     each = row(*SMALL, t=2, p=p, d=1, micro_batch=1, global_batch=m, schedule=schedule)
-    stage_s = (each["stage_forward_s"], each["stage_input_grad_s"], each["stage_weight_grad_s"])
-    drawn = timeline(schedule, p, m, 1, stage_s, each["hop_s"])
+    drawn = timeline({**each, "p": p, "schedule": schedule})
     assert drawn.makespan_s == each["makespan_s"]
     assert drawn.bubble_fraction == each["bubble_fraction"]
     tail = each["dp_exposed_s"] + each["optimizer_s"]

@@ -133,7 +133,6 @@ def test_group_choices_are_swept_as_values_are(command):
         (["lang=en,zh"], ["lang cannot be swept"]),
         (["study.name=a,b"], ["study cannot be swept"]),
         (["parallel.t=interval(1,4)"], ["parallel.t", "interval", "range"]),
-        (["parallel.t=1,abc"], ["parallel.t", "abc", "Integer"]),
         (["model=toy,gpt3_157b"], ["model=gpt3_157b", "Nearest: gpt3_175b"]),
         (["hydra/sweeper=basic", "parallel.t=1,abc"], ["parallel.t", "abc", "Integer"]),
     ],

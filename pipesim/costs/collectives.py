@@ -6,10 +6,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipesim.simulate.timeline import FloatArray
 from pipesim.specs import ClusterSpec, CostConstants
 
+FloatArray = NDArray[np.float64]
 Number = float | FloatArray
 
 

@@ -7,12 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from pipesim.costs import collectives, compute, memory, parameters
-from pipesim.costs.collectives import Number
+from pipesim.costs.collectives import FloatArray, Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import dense_matrices, expert_matrices
 from pipesim.costs.prices import Prices
 from pipesim.costs.stage import Stages, stage_contents, stage_seconds
-from pipesim.simulate.timeline import FloatArray
 from pipesim.specs import ModelSpec, ParallelLayout, Point
 
 

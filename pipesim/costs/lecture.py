@@ -29,6 +29,7 @@ def nominal_parameters(model: ModelSpec) -> int:
 
 def price(point: Point, cut: Cut) -> Prices:
     """Every stage holds the same share; a backward takes twice a forward (2 FLOPs per parameter and token)."""
+    assert point.layout.v is not None
     points, stages = np.size(cut.t), point.layout.p * point.layout.v
     even = np.ones((points, stages))
     held = even * nominal_parameters(point.model) / (stages * np.asarray(cut.t))

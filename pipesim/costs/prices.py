@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipesim.costs.collectives import FloatArray
 from pipesim.costs.stage import StageSeconds
-from pipesim.simulate.timeline import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pipesim.costs import collectives, compute
-from pipesim.costs.collectives import Number
+from pipesim.costs.collectives import FloatArray, Number
 from pipesim.costs.compute import BlockSeconds, Parts
 from pipesim.costs.cut import Cut
 from pipesim.costs.memory import ELEMENT_BYTES
-from pipesim.simulate.timeline import FloatArray
 from pipesim.specs import ClusterSpec, CostConstants, ModelSpec
 
 

@@ -10,7 +10,8 @@ from pipesim.demos.claims import Say
 from pipesim.results.schema import Row
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
-from pipesim.simulate.timeline import FloatArray, Timeline
+from pipesim.simulate.kernel import FloatArray
+from pipesim.simulate.timeline import Timeline
 from pipesim.specs import Invalid
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -67,6 +68,9 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
         "status": "ok" if memory <= limit else "infeasible",
         "reason": None if memory <= limit else _shortfall(row["heaviest_rank"], memory, limit),
         "d": point.layout.d,
+        "v": point.layout.v,
+        "schedule_options": json.dumps(dict(point.options)) if point.options else None,
+        "warning": " ".join(legality.warnings(point)) or None,
         "gpus": point.layout.t * point.layout.p * point.layout.c * (point.layout.d or 1),
         "stage_units": list(units),
         "imbalance": imbalance,

@@ -39,6 +39,8 @@ def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
         ]
     if shortfalls := [row for row in order if not row["fits"]]:
         sections.append(Section(title="What does not fit", blocks=(_reasons("Shortfalls", shortfalls, named),)))
+    if unwise := [{**row, "reason": row["warning"]} for row in order if row["warning"]]:
+        sections.append(Section(title="What runs but is unwise", blocks=(_reasons("Warnings", unwise, named),)))
     if refused:
         sections.append(Section(title="What cannot run", blocks=(_reasons("Broken rules", refused, named),)))
     sections.append(Section(title="How to read this", blocks=(*DEFINITIONS, provenance(manifest))))
@@ -78,7 +80,7 @@ def _answer(order: Sequence[Row], named: Named) -> str:
         slower = best[1]["step_time_s"] / first["step_time_s"] - 1
         text += f" The runner-up, {named(best[1])}, takes {show(slower, 'percent')} longer."
     if first["costs"] == "full":
-        text += " No intervals are given yet: layouts within about 10 % of each other cannot be told apart."
+        text += " No intervals are given yet: take layouts within 10 % of each other as equally fast."
     return text
 
 
