@@ -15,7 +15,7 @@ from pipesim.schedules.families import FAMILIES, Family
 
 __all__ = [
     "MAX_ACTIONS", "Lowered", "Schedule", "canonical_name", "lower", "make_schedule", "peak_inflight", "problems",
-    "read_comms", "read_schedule", "schedule_names", "warnings",
+    "read_comms", "read_schedule", "schedule_names", "stages_per_rank", "warnings",
 ]  # fmt: skip
 
 MAX_ACTIONS = 20_000_000
@@ -34,6 +34,12 @@ def canonical_name(name: str) -> str | None:
     ('interleaved_1f1b', 'zb_h1', None)
     """
     return _SPELLINGS.get(_bare(name)) if isinstance(name, str) else None
+
+
+def stages_per_rank(name: str) -> int:
+    """v, where none is asked for; 1 for a schedule that is unknown."""
+    known = canonical_name(name)
+    return 1 if known is None else FAMILIES[known].v
 
 
 def make_schedule(name: str, *, p: int, m: int, v: int | None = None, **options: Any) -> Schedule:
