@@ -127,6 +127,7 @@ class ScheduleConf:
     group: int | None = None
     segments: int | None = None
     max_inflight: float | None = None
+    path: str | None = None
     kept_for_weights: float | None = None
     objective: str | None = None
 

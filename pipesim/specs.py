@@ -336,7 +336,7 @@ class Point:
     layout: ParallelLayout
     training: Training
     schedule: str
-    options: tuple[tuple[str, int | float], ...] = ()
+    options: tuple[tuple[str, int | float | str], ...] = ()
     """The schedule's own options that are set, such as ``group`` of interleaved_1f1b, by name."""
     costs: CostConstants = field(default_factory=lambda: CostConstants(kind="lecture"))
 

@@ -40,6 +40,8 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
         if kind == "layout":
             legality.resolve(configs_.build(first))
         rows = evaluate(configs)
+        if kind == "layout" and rows[0]["status"] == "invalid":
+            raise Invalid(rows[0]["reason"].splitlines())
         document = page(kind, rows, about)
     with folders.new_study(_root(), first["study"]["name"] or _name(kind, configs), first["study"]["dir"]) as staging:
         _write(staging, rows, document, about)
@@ -87,7 +89,8 @@ def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, st
     files = {"report.md": markdown.to_markdown(document), "report.html": html.to_html(document, drawn)}
     files |= {document.figure_folder + name: svg for name, svg in drawn.items()}
     if kind == "layout" and rows[0]["status"] != "failed":
-        files["trace.json"] = trace.chrome_trace(timeline(rows[0]))
+        run = timeline(rows[0])
+        files |= {"trace.json": trace.chrome_trace(run), "schedule.csv": run.schedule.to_csv()}
     return files
 
 

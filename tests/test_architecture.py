@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "legality": {"specs", "schedules", "costs"},
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
     "results": set(),
-    "plan": {"specs", "estimate", "legality", "results.schema"},
+    "plan": {"specs", "simulate", "estimate", "legality", "results.schema"},
     "report": DRAWN,
     "config": {"specs", "schedules"},
     "errors": {"config"},

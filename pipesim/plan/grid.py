@@ -12,6 +12,7 @@ import numpy as np
 from pipesim import legality
 from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, Batch, evaluate, shape_key
 from pipesim.results.schema import Row
+from pipesim.simulate import Deadlock
 from pipesim.specs import Invalid, Point
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ def _evaluated(points: Sequence[Point]) -> list[Row]:
     try:
         batch = evaluate(points)
         return [_row(point, batch, i) for i, point in enumerate(points)]
+    except Deadlock as error:
+        return [{"status": "invalid", "reason": str(error)} for _ in points]
     except Exception as error:
         if len(points) > 1:
             return [row for point in points for row in _evaluated([point])]

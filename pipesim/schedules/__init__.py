@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipesim.schedules import comms, rules
 from pipesim.schedules.action import IntArray, Schedule
 from pipesim.schedules.comms import Lowered, lower, read_comms
-from pipesim.schedules.families import FAMILIES, Family
+from pipesim.schedules.custom import read_schedule
+from pipesim.schedules.families import FAMILIES, READ, Family
 
 __all__ = [
     "MAX_ACTIONS", "Lowered", "Schedule", "canonical_name", "lower", "make_schedule", "peak_inflight", "problems",
@@ -39,7 +38,7 @@ def canonical_name(name: str) -> str | None:
 def stages_per_rank(name: str) -> int:
     """v, where none is asked for; 1 for a schedule that is unknown."""
     known = canonical_name(name)
-    return 1 if known is None else FAMILIES[known].v
+    return 1 if known is None else _KNOWN[known].v
 
 
 def make_schedule(name: str, *, p: int, m: int, v: int | None = None, **options: Any) -> Schedule:
@@ -100,32 +99,18 @@ def peak_inflight(name: str, p: int, m: int, v: int | None = None, **options: An
     return np.asarray(family.peak_inflight(*family.sizes(p, m, v or family.v), **options))
 
 
-def read_schedule(path_or_text: str | Path) -> Schedule:
-    """Reads PyTorch's CSV from a file, or from the text itself, and validates it: a line per rank, stages by the rows.
-
-    Communication (``compute_comms``) is checked too and left out. Raises ``FileNotFoundError`` for a missing file and
-    ``ValueError`` with the bad line, cell or step.
-    """
-    lowered = comms.parse(path_or_text)
-    if lowered.transfers():
-        comms.check(lowered)
-    schedule = lowered.computing()
-    rules.validate(schedule)
-    return schedule
-
-
 def _family(name: str) -> Family:
     known = canonical_name(name)
     if known is None:
         raise ValueError(_unknown(name))
-    return FAMILIES[known]
+    return _KNOWN[known]
 
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(_bare(str(name)), _SPELLINGS, n=5, cutoff=0.4)
     meant = list(dict.fromkeys(_SPELLINGS[spelling] for spelling in near))[:3]
     hint = f" Nearest: {', '.join(meant)}." if meant else ""
-    return f"schedule.name={name!r} is unknown; it must be one of {', '.join(FAMILIES)}.{hint}"
+    return f"schedule.name={name!r} is unknown; it must be one of {', '.join(_KNOWN)}.{hint}"
 
 
 def _bare(name: str) -> str:
@@ -137,4 +122,5 @@ def _counts(size: object) -> bool:
     return isinstance(size, int | np.integer) and not isinstance(size, bool) and int(size) >= 1
 
 
-_SPELLINGS = {_bare(spelling): name for name, family in FAMILIES.items() for spelling in (name, *family.aliases)}
+_KNOWN = FAMILIES | {"custom": READ}
+_SPELLINGS = {_bare(spelling): name for name, family in _KNOWN.items() for spelling in (name, *family.aliases)}

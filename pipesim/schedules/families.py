@@ -10,6 +10,7 @@ from typing import Any
 from pipesim.schedules import (
     auto,
     chimera,
+    custom,
     dualpipe,
     dualpipev,
     eager_1f1b,
@@ -116,3 +117,6 @@ FAMILIES: dict[str, Family] = {
     "seq1f1b": _family(seq1f1b, seq1f1b.seq1f1b, "sequence_1f1b", options=("segments",)),
     "auto": _family(auto, auto.auto, "automatic greedy search", free_v=True, split=True, options=auto.OPTIONS),
 }
+
+READ = _family(custom, custom.custom, "csv file own", free_v=True, options=("path",))
+"""The one that is read from a file: it has no sizes of its own to be listed with."""
