@@ -76,21 +76,22 @@ def _groups(which: IntArray, count: int) -> list[IntArray]:
 def _run(schedule: Schedule, columns: list[FloatArray], latency_s: FloatArray) -> Batch:
     """All points of one schedule."""
     stages, n = schedule.stages, len(latency_s)
-    seconds = np.empty((n, len(Op), stages, 1))
+    seconds = np.empty((n, len(Op), stages))
     for op, column in zip((Op.F, Op.I, Op.W), columns, strict=True):
         if column.shape[1] not in (1, *range(stages, column.shape[1] + 1)):
             raise ValueError(f"{column.shape[1]} times are given for each point; {schedule.name} has {stages} stages.")
-        seconds[:, op, :, 0] = column[:, :stages]
+        seconds[:, op] = column[:, :stages]
     seconds[:, Op.B] = seconds[:, Op.I] + seconds[:, Op.W]
-    flat = seconds.reshape(n, len(Op) * stages, 1)
+    flat = seconds.reshape(n, len(Op) * stages)
     order = engine.order_of(schedule)
     wires = engine.wires_of(schedule, order, Links(latency_s=float(latency_s.max())))
-    setup = Setup(schedule, order, Times(flat[0], np.full((1, 1), np.nan)), wires)
+    setup = Setup(schedule, order, Times(flat[0][:, None], np.full((1, 1), np.nan)), wires)
     makespan_s, span_s, busy_s = np.zeros(n), np.zeros(n), np.zeros((n, schedule.p))
     record, work = engine.fresh_record(setup), np.empty((3, schedule.p), np.int64)
+    pair_s = setup.times.pair_s if schedule.joined.any() else None
     ran = kernel.run_many(
-        order, flat, setup.times.pair_s, latency_s, wires, engine.fresh_state(setup), record, work,
-        makespan_s, span_s, busy_s,
+        order, flat, pair_s, wires.latency_s if wires.hops else None, latency_s, engine.fresh_state(setup), record,
+        work, makespan_s, span_s, busy_s,
     )  # fmt: skip
     if ran < n:
         raise deadlock.Deadlock(deadlock.describe(schedule, head=work[0], unsent=work[1]))

@@ -45,9 +45,13 @@ def prepare(
 
 def order_of(schedule: Schedule) -> Order:
     plan = np.empty((len(schedule), 2), np.uint32)
-    kernel.make_plan(schedule.stage, schedule.op, schedule.micro_batch, schedule.joined, schedule.stages, plan)
-    remote, local, made = results(schedule.stages)
-    return Order(schedule.rank_start, plan, remote.ravel(), local.ravel(), made.ravel())
+    kind = np.multiply(schedule.op, schedule.stages, dtype=np.int32)
+    kind += schedule.stage
+    kind *= 2
+    plan[:, kernel.KIND] = np.add(kind, schedule.joined, out=kind)
+    plan[:, kernel.MICRO_BATCH] = schedule.micro_batch
+    rows = np.stack([table.ravel() for table in results(schedule.stages)], axis=1)
+    return Order(schedule.rank_start, plan, rows)
 
 
 def wires_of(schedule: Schedule, order: Order, links: Links) -> Wires:
@@ -81,8 +85,11 @@ def run(setup: Setup, state: State) -> Timeline:
     """One iteration from ``state`` on, which is advanced. Raises ``Deadlock`` with the cycle of waiting actions."""
     schedule, record = setup.schedule, fresh_record(setup)
     work = np.empty((3, schedule.p), np.int64)
-    if kernel.run(setup.order, setup.times, setup.wires, state, record, work) < schedule.p:
+    wires, pair_s = setup.wires, setup.times.pair_s if schedule.joined.any() else None
+    latency_s, transfers = wires.latency_s if wires.hops else None, wires if wires.transfers else None
+    seconds = setup.times.seconds if setup.times.seconds.shape[1] > 1 else setup.times.seconds.ravel()
+    if kernel.run(setup.order, seconds, pair_s, latency_s, transfers, state, record, work) < schedule.p:
         raise deadlock.Deadlock(deadlock.describe(schedule, head=work[0], unsent=work[1]))
-    deliveries = Deliveries(record.left_s, record.sent_s, setup.wires) if setup.wires.hops else None
+    deliveries = Deliveries(record.left_s, record.sent_s, wires) if wires.hops else None
     start_s, end_s = record.span_s.T
     return Timeline(schedule=schedule, start_s=start_s, end_s=end_s, deliveries=deliveries)

@@ -25,19 +25,20 @@ AHEAD = 12
 KIND, MICRO_BATCH = 0, 1
 """The columns of ``Order.plan``."""
 
+REMOTE, LOCAL, MADE = 0, 1, 2
+"""The columns of ``Order.rows``."""
+
 
 class Order(NamedTuple):
     """A schedule as the kernel walks it: what it reads of an action lies side by side in ``plan``, shape (actions, 2).
 
     KIND is ``2 * (op * stages + stage)``, plus 1 if the action runs overlapped with the next. Unsigned numbers spare
-    the kernel the look for negative indices. ``remote``, ``local`` and ``made`` are ``rules.results``, raveled.
+    the kernel the look for negative indices. ``rows``, shape (ops * stages, 3), is ``rules.results``.
     """
 
     rank_start: IntArray
     plan: NDArray[np.uint32]
-    remote: NDArray[np.int32]
-    local: NDArray[np.int32]
-    made: NDArray[np.int32]
+    rows: NDArray[np.int32]
 
 
 class Times(NamedTuple):
@@ -84,39 +85,31 @@ class Record(NamedTuple):
 
 
 @compiled
-def make_plan(stage, op, micro_batch, joined, stages, plan):  # type: ignore[no-untyped-def]
-    """Fills ``plan``."""
-    for i in range(len(op)):
-        plan[i, KIND] = 2 * (op[i] * stages + stage[i]) + joined[i]
-        plan[i, MICRO_BATCH] = micro_batch[i]
-
-
-@compiled
 def find_readers(order, reader):  # type: ignore[no-untyped-def]
     """Fills ``reader``, which is all -1 when called: by the rules of training a result has one remote reader."""
-    rank_start, plan, remote, _, _ = order
+    rank_start, plan, rows = order
     for rank in range(len(rank_start) - 1):
         for i in range(rank_start[rank], rank_start[rank + 1]):
-            row = remote[plan[i, KIND] >> 1]
+            row = rows[plan[i, KIND] >> 1, REMOTE]
             if row >= 0:
                 reader[row, plan[i, MICRO_BATCH]] = rank
 
 
 @compiled
-def run(order, times, wires, state, record, work):  # type: ignore[no-untyped-def]
+def run(order, seconds, pair_s, latency_s, wires, state, record, work):  # type: ignore[no-untyped-def]
     """Fills ``record``, advances ``state`` and returns how many ranks have finished; ``work`` is (3, p) scratch.
+
+    ``seconds`` is (ops * stages,) or (ops * stages, m). ``pair_s`` is None without pairs, ``latency_s`` without anything
+    between ranks, ``wires`` without transfers: numba compiles each case for itself and leaves out what it does not need.
 
     ``work[0]`` is each rank's next action, ``work[1]`` how many messages a blocked sender still has to hand over. A
     rank that must wait leaves its number with the result that it waits for, which wakes it: the work is linear in the
-    number of actions, and what never runs is a deadlock.
+    actions, and what never runs is a deadlock.
     """
-    rank_start, plan, remote, local, made = order
-    seconds, pair_s = times
-    latency_s, s_per_byte, message_bytes, reader, hops, transfers, rendezvous, blocking = wires
+    rank_start, plan, rows = order
     clock_s, link_free_s = state
     span_s, left_s, sent_s, ran_on = record
     head, unsent, stack = work[0], work[1], work[2]
-    per_micro_batch, per_hop = int(seconds.shape[1] > 1), int(len(latency_s) > 1)
     ranks = len(rank_start) - 1
     for rank in range(ranks):
         head[rank], unsent[rank], stack[rank] = rank_start[rank], 0, ranks - 1 - rank
@@ -128,66 +121,63 @@ def run(order, times, wires, state, record, work):  # type: ignore[no-untyped-de
         first, stop, free_s = head[rank], rank_start[rank + 1], clock_s[rank]
         while first < stop:
             # a slot, one action or a pair, starts when its rank is free and what it needs has arrived
-            last = first + (plan[first, KIND] & 1)
+            last = first if pair_s is None else first + (plan[first, KIND] & 1)
             start_s, duration_s, missing = free_s, 0.0, False
             for i in range(first, last + 1):
                 kind, k = plan[i, KIND] >> 1, plan[i, MICRO_BATCH]
-                row = local[kind]
+                row = rows[kind, LOCAL]
                 if row >= 0 and not left_s[row, k] >= 0:
                     missing = True  # for ever: the order itself is illegal
-                row = remote[kind]
+                row = rows[kind, REMOTE]
                 if row >= 0:
                     arrival_s = left_s[row, k]
                     if not arrival_s >= 0:
                         left_s[row, k] = -1.0 - rank
                         missing = True
                         break
-                    if hops and ran_on[row, k] != rank:
-                        arrival_s += latency_s[ran_on[row, k] * per_hop, rank * per_hop]
+                    if latency_s is not None:
+                        arrival_s += _hop_s(ran_on[row, k], rank, latency_s)
                     start_s = max(start_s, arrival_s)
-                duration_s += seconds[kind, k if per_micro_batch else 0]
+                duration_s += seconds[kind] if seconds.ndim == 1 else seconds[kind, k]
             if missing:
                 break
-            if rendezvous:
+            if wires is not None and wires.rendezvous:
                 arrival_s, depth = _receive(
-                    first, last, rank, free_s, plan, remote, latency_s, s_per_byte, message_bytes, blocking,
-                    clock_s, link_free_s, left_s, sent_s, ran_on, unsent, stack, depth,
-                )  # fmt: skip
+                    first, last, rank, free_s, order, wires, state, record, unsent, stack, depth
+                )
                 start_s = max(start_s, arrival_s)
-            if last > first:
+            if pair_s is not None and last > first:
                 a, b = (plan[first, KIND] >> 1) % len(pair_s), (plan[last, KIND] >> 1) % len(pair_s)
                 duration_s = duration_s if np.isnan(pair_s[a, b]) else pair_s[a, b]
             free_s = end_s = start_s + duration_s
 
             # its results leave, and wake the rank that waits for them
+            prefetch(np.uintp(plan_at + 8 * (first + AHEAD)))
+            prefetch(np.uintp(span_at + 16 * (first + AHEAD)))
             for i in range(first, last + 1):
-                prefetch(np.uintp(plan_at + 8 * (i + AHEAD)))
-                prefetch(np.uintp(span_at + 16 * (i + AHEAD)))
                 span_s[i, 0], span_s[i, 1] = start_s, end_s
-                row, k = made[plan[i, KIND] >> 1], plan[i, MICRO_BATCH]
+                row, k = rows[plan[i, KIND] >> 1, MADE], plan[i, MICRO_BATCH]
                 if row < 0:
                     continue
                 prefetch(np.uintp(left_at + 8 * (row * left_s.shape[1] + k + AHEAD)))
                 gone_s = end_s
-                if hops:
+                if latency_s is not None:
                     ran_on[row, k] = rank
-                if transfers:
+                if wires is not None:
                     sent_s[row, k] = end_s
-                    to = reader[row, k]
+                    to = wires.reader[row, k]
                     if to >= 0 and to != rank:
-                        if rendezvous:
-                            unsent[rank] += int(blocking)
-                        else:
-                            sent_s[row, k] = max(end_s, link_free_s[rank, to])
-                            gone_s = _pass(rank, to, sent_s[row, k], message_bytes[row], s_per_byte, link_free_s)
-                            free_s = max(free_s, gone_s) if blocking else free_s
+                        if not wires.rendezvous:
+                            gone_s = _pass(rank, to, row, k, wires, link_free_s, sent_s)
+                            free_s = max(free_s, gone_s) if wires.blocking else free_s
+                        elif wires.blocking:
+                            unsent[rank] += 1
+                            stop = last + 1  # it stands still until its messages have left
                 if left_s[row, k] < 0:
                     stack[depth] = int(-1.0 - left_s[row, k])
                     depth += 1
                 left_s[row, k] = gone_s
             first = last + 1
-            if unsent[rank] > 0:
-                break
         head[rank], clock_s[rank] = first, free_s
     finished = 0
     for rank in range(ranks):
@@ -196,37 +186,45 @@ def run(order, times, wires, state, record, work):  # type: ignore[no-untyped-de
 
 
 @compiled
-def _pass(sender, reader, sent_s, size_bytes, s_per_byte, link_free_s):  # type: ignore[no-untyped-def]
-    """When a message that goes on the wire at ``sent_s`` has left; the link is taken until then."""
-    a, b = (sender, reader) if len(s_per_byte) > 1 else (0, 0)
-    gone_s = sent_s + size_bytes * s_per_byte[a, b]
+def _hop_s(sender, reader, latency_s):  # type: ignore[no-untyped-def]
+    """Seconds of latency between two ranks, none from a rank to itself."""
+    if sender == reader:
+        return 0.0
+    return latency_s[sender, reader] if len(latency_s) > 1 else latency_s[0, 0]
+
+
+@compiled
+def _pass(sender, reader, row, k, wires, link_free_s, sent_s):  # type: ignore[no-untyped-def]
+    """When a message that may go on the wire at ``sent_s`` has left; the link is taken until then."""
+    sent_s[row, k] = max(sent_s[row, k], link_free_s[sender, reader])
+    a, b = (sender, reader) if len(wires.s_per_byte) > 1 else (0, 0)
+    gone_s = sent_s[row, k] + wires.message_bytes[row] * wires.s_per_byte[a, b]
     link_free_s[sender, reader] = gone_s
     return gone_s
 
 
 @compiled
-def _receive(  # type: ignore[no-untyped-def]
-    first, last, rank, free_s, plan, remote, latency_s, s_per_byte, message_bytes, blocking, clock_s,
-    link_free_s, left_s, sent_s, ran_on, unsent, stack, depth,
-):  # fmt: skip
+def _receive(first, last, rank, free_s, order, wires, state, record, unsent, stack, depth):  # type: ignore[no-untyped-def]
     """Rendezvous: the slot's messages leave now that the rank asks for them, and senders that waited for that go on.
 
     Two messages keep the order in which they were made. Returns when the last is there and the stack's new depth.
     """
-    there_s = 0.0
-    row, other = remote[plan[first, KIND] >> 1], remote[plan[last, KIND] >> 1]
+    plan, rows = order.plan, order.rows
+    _, left_s, sent_s, ran_on = record
+    clock_s, link_free_s = state
+    row, other = rows[plan[first, KIND] >> 1, REMOTE], rows[plan[last, KIND] >> 1, REMOTE]
     swap = row >= 0 and other >= 0 and left_s[other, plan[last, MICRO_BATCH]] < left_s[row, plan[first, MICRO_BATCH]]
+    there_s = 0.0
     for turn in range(first, last + 1):
         i = first + last - turn if swap else turn
-        row, k = remote[plan[i, KIND] >> 1], plan[i, MICRO_BATCH]
+        row, k = rows[plan[i, KIND] >> 1, REMOTE], plan[i, MICRO_BATCH]
         if row < 0 or ran_on[row, k] == rank:
             continue
         sender = ran_on[row, k]
-        a, b = (sender, rank) if len(latency_s) > 1 else (0, 0)
-        sent_s[row, k] = max(left_s[row, k], free_s, link_free_s[sender, rank])
-        left_s[row, k] = _pass(sender, rank, sent_s[row, k], message_bytes[row], s_per_byte, link_free_s)
-        there_s = max(there_s, left_s[row, k] + latency_s[a, b])
-        if blocking:
+        sent_s[row, k] = max(left_s[row, k], free_s)
+        left_s[row, k] = _pass(sender, rank, row, k, wires, link_free_s, sent_s)
+        there_s = max(there_s, left_s[row, k] + _hop_s(sender, rank, wires.latency_s))
+        if wires.blocking:
             clock_s[sender] = max(clock_s[sender], left_s[row, k])
             unsent[sender] -= 1
             if unsent[sender] == 0:
@@ -236,18 +234,25 @@ def _receive(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def run_many(order, seconds, pair_s, latency_s, wires, state, record, work, makespan_s, longest_s, busy_s):  # type: ignore[no-untyped-def]
-    """Runs one order for many points: ``seconds`` (n, ops * stages, 1), ``latency_s`` (n,); fills (n,), (n,), (n, p).
+def run_many(  # type: ignore[no-untyped-def]
+    order, seconds, pair_s, hop_s, latency_s, state, record, work, makespan_s, longest_s, busy_s
+):
+    """Runs one order for many points: ``seconds`` (n, ops * stages), ``latency_s`` (n,); fills (n,), (n,), (n, p).
 
-    Returns how many points have run; the first that deadlocks ends it.
+    ``hop_s`` is (1, 1), or None if no point has a latency. Returns how many points have run; the first that deadlocks
+    ends it.
     """
     rank_start, span_s = order.rank_start, record.span_s
     ranks = len(rank_start) - 1
     for n in range(len(seconds)):
-        state.clock_s[:] = 0.0
-        record.left_s[:] = np.nan
-        wires.latency_s[0, 0] = latency_s[n]
-        if run(order, Times(seconds[n], pair_s), wires, state, record, work) < ranks:
+        for rank in range(ranks):
+            state.clock_s[rank] = 0.0
+        for row in range(record.left_s.shape[0]):
+            for k in range(record.left_s.shape[1]):
+                record.left_s[row, k] = np.nan
+        if hop_s is not None:
+            hop_s[0, 0] = latency_s[n]
+        if run(order, seconds[n], pair_s, hop_s, None, state, record, work) < ranks:
             return n
         first_s, last_s = np.inf, 0.0
         for rank in range(ranks):
