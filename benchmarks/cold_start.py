@@ -1,4 +1,4 @@
-"""Claim: the first command compiles in seconds, the second process finds it on disk."""
+"""Claim: a first schedule and its simulation take under 6 processor seconds, compiling; a second process is warm."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import tempfile
 
 PROGRAM = """
 import time
-start_s = time.perf_counter()
+start_s = time.process_time()
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
-imported_s = time.perf_counter()
-schedule = make_schedule("1f1b", p=4, m=8)
-made_s = time.perf_counter()
+imported_s = time.process_time()
+schedule = make_schedule("1f1b", p=12, m=128)
+made_s = time.process_time()
 simulate(schedule)
-simulated_s = time.perf_counter()
-print(f"import {imported_s - start_s:.2f} s, make {made_s - imported_s:.2f} s, simulate {simulated_s - made_s:.2f} s")
+simulated_s = time.process_time()
+print(f"import {imported_s - start_s:.2f} s, make {made_s - imported_s:.2f} s, simulate {simulated_s - made_s:.2f} s, "
+      f"together {simulated_s - start_s:.2f} s")
 """
 
 

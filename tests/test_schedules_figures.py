@@ -121,6 +121,7 @@ def failed(row: dict[str, str]) -> bool:
     return not row["makespan"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(FIGURES), ids=" ".join)
 def test_our_schedule_meets_the_figures_recorded_for_it(key):
     for row in rows("figures"):
@@ -137,6 +138,7 @@ def test_our_schedule_meets_the_figures_recorded_for_it(key):
             assert timeline.span_s == pytest.approx(float(row["longest_stage_time"]), rel=1e-9), row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_the_printed_order_simulates_to_the_recorded_figures(name):
     for row in rows("figures"):
@@ -149,6 +151,7 @@ def test_the_printed_order_simulates_to_the_recorded_figures(name):
         assert timeline.span_s == pytest.approx(float(row["longest_stage_time"]), rel=1e-9), row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MADE_FOR_TIMES))
 def test_auto_is_as_good_as_the_tools_that_make_an_order_for_given_times(name):
     for row in rows("figures"):
@@ -195,6 +198,7 @@ def test_tools_that_add_time_to_a_hop_are_never_shorter_than_ours():
             assert mine.makespan_s <= float(row["makespan"]) * (1 + 1e-9), row
 
 
+@pytest.mark.slow
 def test_pytorchs_own_simulation_takes_a_step_for_each_action_of_the_busiest_rank_at_least():
     for row in rows("figures"):
         if row["note"].startswith("steps:"):

@@ -47,6 +47,7 @@ def prove(row: dict[str, str]) -> None:
     assert best.value >= {"makespan": bounds.makespan_s, "span": bounds.span_s}[asked.objective]
 
 
+@pytest.mark.slow
 def test_the_exact_search_proves_the_quick_recorded_optima():
     pytest.importorskip("ortools")
     proven = [row for row in rows("optimal") if row["status"] == "OPTIMAL" and float(row["seconds"]) <= QUICK_S]
