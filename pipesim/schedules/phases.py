@@ -70,7 +70,7 @@ def from_phases(
     rank_start = np.cumsum([0, *(sum(n * len(tokens) for n, tokens in own) for own in phases)])
     size = int(rank_start[-1])
     columns = _Columns(
-        np.zeros(size, np.int32), np.zeros(size, np.int8), np.zeros(size, np.int32), np.zeros(size, np.bool_)
+        np.empty(size, np.int32), np.empty(size, np.int8), np.empty(size, np.int32), np.zeros(size, np.bool_)
     )
     for rank, (own, begin, end) in enumerate(zip(stages, *edges, strict=True)):
         rows = slice(rank_start[rank], rank_start[rank + 1])
