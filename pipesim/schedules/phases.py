@@ -136,6 +136,8 @@ def _write(
                 weights.append((here, there))
         for _, _, line, *_ in tokens:
             taken[line] += n
+    if not weights:
+        return
     inputs = np.flatnonzero(to.op == Op.I)
     for here, there in weights:
         for column in (to.stage, to.micro_batch):
