@@ -55,12 +55,15 @@ class Estimate:
 def estimate(
     model: str = "bloom_176b",
     cluster: str = "jean_zay_a100",
-    parallel: Mapping[str, Any] | None = None,
-    training: Mapping[str, Any] | None = None,
+    parallel: str | Mapping[str, Any] | None = None,
+    training: str | Mapping[str, Any] | None = None,
     schedule: str = "1f1b",
     costs: str = "full",
+    overrides: Sequence[str] = (),
 ) -> Estimate:
     """The estimate of one layout: names of config choices, and keys of ``parallel`` and ``training`` to change.
+
+    ``overrides`` are any others, as typed on the command line: ``["cluster.gpus=512", "model.layers=96"]``.
 
     Raises ``ValueError`` with every broken rule; a layout that does not fit has ``fits=False`` and its ``reason``.
     """
@@ -68,7 +71,14 @@ def estimate(
 
     axes: dict[str, list[Any]] = {}
     configs = _asked(
-        axes, model=model, cluster=cluster, schedule=schedule, costs=costs, parallel=parallel, training=training
+        axes,
+        model=model,
+        cluster=cluster,
+        schedule=schedule,
+        costs=costs,
+        parallel=parallel,
+        training=training,
+        overrides=overrides,
     )
     if axes:
         raise Invalid([f"{key} is a list: an estimate is of one layout; use pipesim.sweep." for key in axes])
@@ -83,35 +93,46 @@ def estimate(
 def sweep(
     model: Choice = "bloom_176b",
     cluster: Choice = "jean_zay_a100",
-    parallel: Mapping[str, Any] | None = None,
-    training: Mapping[str, Any] | None = None,
+    parallel: str | Mapping[str, Any] | None = None,
+    training: str | Mapping[str, Any] | None = None,
     schedule: Choice = "1f1b",
     costs: Choice = "full",
+    overrides: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """A row for every combination: any choice and any value may be a list. Rows and columns as ``run.py -m`` writes them."""
+    """A row for every combination: any choice and any value may be a list. Rows and columns as ``run.py -m`` writes them.
+
+    ``overrides`` as in ``estimate``: one value each.
+    """
     from pipesim import study
     from pipesim.results.schema import frame
 
     axes: dict[str, list[Any]] = {}
     asked = _asked(
-        axes, model=model, cluster=cluster, schedule=schedule, costs=costs, parallel=parallel, training=training
+        axes,
+        model=model,
+        cluster=cluster,
+        schedule=schedule,
+        costs=costs,
+        parallel=parallel,
+        training=training,
+        overrides=overrides,
     )
     return frame(study.evaluate(asked))
 
 
-def _asked(axes: dict[str, list[Any]], **choices: Any) -> list[dict[str, Any]]:
+def _asked(axes: dict[str, list[Any]], overrides: Sequence[str], **choices: Any) -> list[dict[str, Any]]:
     """Plain configs of all combinations; lists become axes, except the one list that is a value: a partition.
 
     Raises ``Invalid`` for whatever cannot be composed.
     """
     from pipesim import compose, errors
 
-    fixed: list[str] = []
+    fixed = list(overrides)
     choices["schedule"] = _canonical(choices["schedule"])
     for group, choice in choices.items():
-        keyed = (
-            {f"{group}.{key}": value for key, value in (choice or {}).items()} if _has_keys(group) else {group: choice}
-        )
+        keyed = {group: choice}
+        if choice is None or isinstance(choice, Mapping):
+            keyed = {f"{group}.{key}": value for key, value in (choice or {}).items()}
         for key, value in keyed.items():
             if _is_several(key, value):
                 axes[key] = [compose.typed(each) for each in value]
@@ -137,7 +158,3 @@ def _is_several(key: str, value: Any) -> bool:
     if not isinstance(value, list | tuple):
         return False
     return key != "parallel.partition" or any(not isinstance(each, int) for each in value)
-
-
-def _has_keys(group: str) -> bool:
-    return group in ("parallel", "training")

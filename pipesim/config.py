@@ -68,7 +68,7 @@ class ModelConf:
     norm: str = "layernorm"
     mla: MlaConf | None = None
     moe: MoeConf | None = None
-    source: str = MISSING
+    source: str = ""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class ClusterConf:
     intra_node_latency_us: float = MISSING
     inter_node_gb_per_s: float = MISSING
     inter_node_latency_us: float = MISSING
-    source: str = MISSING
+    source: str = ""
 
 
 @dataclass
@@ -212,6 +212,19 @@ class Bloom3dConf:
 
 
 @dataclass
+class ScheduleZooConf:
+    """``schedules`` left null are all; a rank's share of one micro-batch takes the units, whatever the schedule."""
+
+    schedules: list[str] | None = None
+    p: int = MISSING
+    m: int = MISSING
+    forward: int = MISSING
+    input_grad: int = MISSING
+    weight_grad: int = MISSING
+    wide: bool = False
+
+
+@dataclass
 class DemoConf:
     """The demos that were chosen: those that are not null, in this order."""
 
@@ -219,6 +232,7 @@ class DemoConf:
     bubble: BubbleConf | None = None
     activation_memory: ActivationMemoryConf | None = None
     bloom_3d: Bloom3dConf | None = None
+    schedule_zoo: ScheduleZooConf | None = None
 
 
 @dataclass

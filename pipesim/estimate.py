@@ -85,6 +85,7 @@ def evaluate(points: Sequence[Point]) -> Batch:
     columns = timing | memory | _throughput(points, prices, step_s, tokens)
     columns |= {
         "num_microbatches": np.full(len(points), m),
+        "model_params": np.full(len(points), float(prices.model_parameters)),
         "peak_inflight": [pipeline.peak_inflight] * len(points),
         "dp_bytes_per_gpu": _on_ranks(prices.dp_sent_bytes, pipeline).max(axis=1),
         "tp_bytes_per_gpu": m * _on_ranks(prices.tp_sent_bytes, pipeline).max(axis=1),

@@ -36,7 +36,9 @@ def micro_batches(point: Point) -> int:
 
 def warnings(point: Point) -> list[str]:
     """What of a resolved point runs but is unwise."""
-    return schedules.warnings(point.schedule, point.layout.p, micro_batches(point), point.layout.v, **dict(point.options))
+    return schedules.warnings(
+        point.schedule, point.layout.p, micro_batches(point), point.layout.v, **dict(point.options)
+    )
 
 
 def _with_d(point: Point) -> tuple[ParallelLayout, list[str]]:
@@ -175,7 +177,9 @@ def _batch(point: Point, layout: ParallelLayout) -> list[str]:
         )
     m = max(1, batch // per_step)
     broken = schedules.problems(point.schedule, layout.p, m, layout.v, **dict(point.options))
-    is_ours = f"num_microbatches is training.global_batch={batch} / (training.micro_batch={micro} x parallel.d={layout.d})."
+    is_ours = (
+        f"num_microbatches is training.global_batch={batch} / (training.micro_batch={micro} x parallel.d={layout.d})."
+    )
     return problems + [f"{each} {is_ours}" if "num_microbatches" in each else each for each in broken]
 
 

@@ -113,6 +113,8 @@ def _common(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ]
     if first["lang"] not in LANGUAGES:
         problems.append(f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.")
+    elif first["lang"] != "en" and first["demo"] is None:
+        problems.append(f"lang={first['lang']}: only demos speak it so far. Nearest: lang=en.")
     if problems:
         raise Invalid(problems)
     return first

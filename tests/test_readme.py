@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
+
+from pipesim import compose, config, legality
+from pipesim.costs.parameters import total_parameters
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,6 +42,30 @@ def test_the_readme_shows_two_real_outputs():
         "python experiments/run.py -m parallel.t=1,2,4,8 parallel.p=6,12,24",
         "python experiments/run.py",
     ]
+
+
+def _commands() -> list[str]:
+    """Every whole command in the README's tables and in the help text."""
+    texts = README + (ROOT / "conf" / "config.yaml").read_text(encoding="utf-8").replace("\n", "`\n")
+    found = re.findall(r"python experiments/run\.py ([^`\n$]+)", texts)
+    return sorted({each.strip() for each in found if not re.search(r"FILE|PATH|--help|--cfg", each)})
+
+
+@pytest.mark.parametrize("command", _commands())
+def test_what_the_readme_tells_to_type_keeps_every_rule(command):
+    words = compose.with_canonical_schedules([word for word in shlex.split(command) if word != "-m"])
+    axes = {key: value.split(",") for key, value in (word.split("=", 1) for word in words) if "," in value}
+    fixed = [word for word in words if word.split("=")[0] not in axes]
+    with compose.composer() as (make, loader):
+        for asked in compose.expand(make, loader, fixed, axes):
+            if asked["demo"] is None and asked["grid"] is None and not command.startswith("experiment"):
+                legality.resolve(config.build(asked))
+
+
+def test_the_readmes_model_is_one():
+    (text,) = re.findall(r"```yaml\n(.*?)```", README, flags=re.DOTALL)
+    model = OmegaConf.merge(OmegaConf.structured(config.ModelConf), OmegaConf.create(text))
+    assert total_parameters(config.build_model(OmegaConf.to_container(model))) > 1e10
 
 
 def test_the_readmes_python_runs():

@@ -17,7 +17,7 @@ from pipesim.results import store
 from pipesim.results.schema import COLUMNS
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
-REPORTS = ("report.md", "report.html", "timeline.svg", "trace.json")
+REPORTS = ("report.md", "report.html", "schedule.csv", "timeline.svg", "trace.json")
 
 
 def start(script, *arguments, cwd):
@@ -129,7 +129,7 @@ def test_a_manifest_says_what_was_asked_and_hashes_what_came_out(ran, name):
     axes = list(SWEEP[1:]) if name == "sweep" else []
     assert manifest["overrides"] == [*axes, f"study.dir={folder}"]
     assert manifest["files"] == {file: hashlib.sha256(data).hexdigest() for file, data in files.items()}
-    assert manifest["config"]["model"]["name"] == "bloom_176b"
+    assert manifest["first_point" if name == "sweep" else "config"]["model"]["name"] == "bloom_176b"
     assert {"pipesim", "numpy", "pyarrow"} <= set(manifest["versions"])
 
 

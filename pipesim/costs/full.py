@@ -42,6 +42,7 @@ def price(point: Point, cut: Cut) -> Prices:
         seconds=stage_seconds(model, cluster, costs, cut, stages),
         hop_bytes=_flat(hop_bytes),
         hop_s=_flat(collectives.send_s(hop_bytes, hop_link) if layout.p > 1 else 0.0 * hop_bytes),
+        model_parameters=parameters.total_parameters(model),
         parameters=shared + experts,
         weights_bytes=states["weights"],
         gradients_bytes=states["gradients"],

@@ -43,6 +43,7 @@ def price(point: Point, cut: Cut) -> Prices:
         seconds=StageSeconds({"matmul": forward_s}, {"matmul": forward_s}, {"matmul": forward_s}),
         hop_bytes=np.ravel(cut.tokens * point.model.hidden * memory.ELEMENT_BYTES * even[:, :1]),
         hop_s=np.zeros(points),
+        model_parameters=nominal_parameters(point.model),
         parameters=held,
         weights_bytes=states["weights"],
         gradients_bytes=states["gradients"],

@@ -15,6 +15,7 @@ class Prices:
     seconds: StageSeconds
     hop_bytes: FloatArray
     hop_s: FloatArray
+    model_parameters: int
     parameters: FloatArray
     weights_bytes: FloatArray
     gradients_bytes: FloatArray

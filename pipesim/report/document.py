@@ -70,13 +70,17 @@ class Chart:
 class TimelineView:
     """A timeline to draw; ``unit_s`` is the length of one text cell in the timeline's own unit, if it has one.
 
-    ``slug`` names its files. Without ``unit_s`` (real seconds) text renderers leave it to the picture.
+    ``slug`` names its files. Without ``unit_s`` (real seconds), or with ``text`` none, text renderers leave it to the
+    picture. ``lower_bound_s`` is of the makespan; ``until_s`` is how long the picture's time axis is at least.
     """
 
     slug: str
     title: str
     timeline: Timeline
     unit_s: float | None = None
+    text: Literal["narrow", "wide", "none"] = "narrow"
+    lower_bound_s: float | None = None
+    until_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,4 +27,11 @@ def draw(view: Chart | TimelineView, language: str) -> str:
     if isinstance(view, Chart):
         return charts.draw(view)
     unit: timeline_svg.Unit = "seconds" if view.unit_s is None else "units"
-    return timeline_svg.draw(view.timeline, view.title, unit=unit, language=language)
+    return timeline_svg.draw(
+        view.timeline,
+        view.title,
+        unit=unit,
+        language=language,
+        lower_bound_s=view.lower_bound_s,
+        until_s=view.until_s,
+    )

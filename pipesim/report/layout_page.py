@@ -7,7 +7,7 @@ from typing import Any
 
 from pipesim.report.document import Column, Document, Section, Table, TimelineView
 from pipesim.report.formats import show
-from pipesim.report.words import DEFINITIONS, MEMORY_WORDS, TIME_WORDS, layout_name, provenance
+from pipesim.report.words import DEFINITIONS, MEMORY_WORDS, TIME_WORDS, layout_name, provenance, trust
 from pipesim.simulate.timeline import Timeline
 
 Row = Mapping[str, Any]
@@ -15,7 +15,10 @@ Row = Mapping[str, Any]
 
 def layout_page(row: Row, timeline: Timeline, manifest: Mapping[str, Any]) -> Document:
     return Document(
-        title=f"{row['model']} on {row['gpus']} GPUs of {row['cluster']}: {layout_name(row)}",
+        title=(
+            f"{row['model']} ({show(row['model_params'], 'parameters')} parameters) on {row['gpus']} "
+            f"GPU{'s' * (row['gpus'] > 1)} of {row['cluster']}: {layout_name(row)}"
+        ),
         figure_folder="",
         sections=(
             Section(title="Answer", blocks=(answer(row), *_warning(row), _degrees(row), _recipe(row))),
@@ -32,17 +35,16 @@ def layout_page(row: Row, timeline: Timeline, manifest: Mapping[str, Any]) -> Do
 
 def answer(row: Row) -> str:
     """The whole result in a few sentences."""
-    used, limit = show(row["memory_bytes"], "bytes"), show(row["memory_limit_bytes"], "bytes")
-    fits = (
-        f"fits: the heaviest rank ({row['heaviest_rank']}) holds {used} of {limit}"
-        if row["fits"]
-        else str(row["reason"])
-    )
+    step, used = show(row["step_time_s"], "seconds"), show(row["memory_bytes"], "bytes")
+    limit = show(row["memory_limit_bytes"], "bytes")
+    if row["fits"]:
+        outcome = f"One step takes {step} and fits: the heaviest rank ({row['heaviest_rank']}) holds {used} of {limit}."
+    else:
+        outcome = f"This {row['reason']} A step would take {step}."
     return (
-        f"One step takes {show(row['step_time_s'], 'seconds')} and {fits.rstrip('.')}. "
-        f"{show(row['tokens_per_s'], 'number')} tokens/s, MFU {show(row['mfu'], 'percent')}, "
+        f"{outcome} {show(row['tokens_per_s'], 'number')} tokens/s, MFU {show(row['mfu'], 'percent')}, "
         f"HFU {show(row['hfu'], 'percent')}; bubble fraction {show(row['bubble_fraction'], 'percent')} (idle/total). "
-        f"What bounds it: {row['verdict']}. No interval is given yet; the one check so far is BLOOM's measured step, met within 15 %."
+        f"What bounds it: {row['verdict']}. {trust(row)}"
     )
 
 
@@ -91,6 +93,7 @@ def _seconds(row: Row) -> Table:
         columns=(Column(title="item"), Column(title="time", kind="seconds"), Column(title="share", kind="percent")),
         rows=(*lines, ("step", total, 1.0)),
         emphasis=frozenset({len(lines)}),
+        note="Imbalance, bubble and exposed sends together are the idle time, the bubble fraction of the makespan.",
     )
 
 

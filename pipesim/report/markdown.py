@@ -16,29 +16,28 @@ def to_markdown(document: Document) -> str:
     parts = [f"# {_line(document.title)}"]
     for section in document.sections:
         parts.append(f"## {_line(section.title)}")
-        parts += [part for block in section.blocks for part in _block(block, document.figure_folder)]
+        parts += [part for block in section.blocks for part in _block(block, document)]
     return "\n\n".join(parts) + "\n"
 
 
-def _block(block: Block, folder: str) -> list[str]:
+def _block(block: Block, document: Document) -> list[str]:
     """Paragraphs of Markdown, without the empty lines between them."""
     if isinstance(block, str):
         return [_escape(block)]
     if isinstance(block, Table):
         return [f"### {_line(block.title)}", _table(block), *([_escape(block.note)] if block.note else [])]
     if isinstance(block, Chart):
-        return [_picture(block, folder), *([_escape(block.caption)] if block.caption else [])]
+        return [_picture(block, document.figure_folder), *([_escape(block.caption)] if block.caption else [])]
     if isinstance(block, TimelineView):
-        return _timeline(block, folder)
+        return _timeline(block, document)
     claims = [f"{number}. {_line(claim)}" for number, claim in enumerate(block.claims, start=1)]
     return [f"### {_line(block.title)}", "\n".join(claims)]
 
 
-def _timeline(view: TimelineView, folder: str) -> list[str]:
-    heading = f"### {_line(view.title)}"
-    if view.unit_s is None:
-        return [heading, _picture(view, folder)]
-    return [heading, f"```text\n{timeline_text.draw(view.timeline, view.unit_s)}\n```", _picture(view, folder)]
+def _timeline(view: TimelineView, document: Document) -> list[str]:
+    heading, picture = f"### {_line(view.title)}", _picture(view, document.figure_folder)
+    lines = timeline_text.view(view, document.language)
+    return [heading, *(["\n".join(["```text", *lines, "```"])] if lines else []), picture]
 
 
 def _picture(view: Chart | TimelineView, folder: str) -> str:

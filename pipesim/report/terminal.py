@@ -13,14 +13,14 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pipesim.report import timeline_text
-from pipesim.report.document import Block, Document, Observations, Table, TimelineView
+from pipesim.report.document import Block, Chart, Document, Observations, Table, TimelineView
 from pipesim.report.formats import clean, show
 from pipesim.report.wrap import wrap
 
 Justify = Literal["left", "right"]
 
 _PROSE_CELLS = 100
-_MOST_ROWS = 60
+_MOST_ROWS = 30
 _UNBOUNDED_CELLS = 1_000_000
 
 
@@ -39,10 +39,12 @@ def print_document(document: Document, console: Console | None = None) -> None:
 def _print(console: Console, document: Document, bold: str, prose_cells: int) -> None:
     _say(console, document.title, bold)
     for section in document.sections:
+        if all(isinstance(block, Chart) for block in section.blocks):
+            continue
         rule = f"── {clean(section.title)} "
         _say(console, "\n" + rule + "─" * (prose_cells - cell_len(rule)), bold)
         for block in section.blocks:
-            _print_block(console, block, bold, prose_cells)
+            _print_block(console, block, bold, prose_cells, document.language)
 
 
 @contextmanager
@@ -55,7 +57,7 @@ def _unbounded(console: Console) -> Iterator[None]:
         console.width = before
 
 
-def _print_block(console: Console, block: Block, bold: str, prose_cells: int) -> None:
+def _print_block(console: Console, block: Block, bold: str, prose_cells: int, language: str) -> None:
     if isinstance(block, str):
         _say(console, "\n" + _prose(block, prose_cells))
     elif isinstance(block, Table):
@@ -68,9 +70,9 @@ def _print_block(console: Console, block: Block, bold: str, prose_cells: int) ->
     elif isinstance(block, Observations):
         _say(console, "\n" + block.title, bold)
         _print_claims(console, block, prose_cells)
-    elif isinstance(block, TimelineView) and block.unit_s is not None:
+    elif isinstance(block, TimelineView) and (lines := timeline_text.view(block, language)):
         _say(console, "\n" + block.title, bold)
-        _say(console, timeline_text.draw(block.timeline, block.unit_s))
+        _say(console, "\n".join(lines))
 
 
 def _grid(table: Table, bold: str) -> Grid:

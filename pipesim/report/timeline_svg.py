@@ -4,82 +4,71 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 from rich.cells import cell_len
 
+from pipesim.report import timeline_bars
 from pipesim.report.formats import clean, human_scale, show
-from pipesim.schedules.action import IntArray, Op, Schedule
-from pipesim.simulate.timeline import FloatArray, Timeline
+from pipesim.report.lanes import lanes
+from pipesim.report.timeline_bars import Grid
+from pipesim.report.timeline_look import CELL_PX, STYLE, WORDS, Words, legend
+from pipesim.schedules.action import IntArray, Schedule
+from pipesim.simulate.timeline import Timeline
 
 Unit = Literal["units", "seconds"]
 
-_WIDTH, _LEFT, _RIGHT, _TOP = 1000, 72, 16, 92
+_WIDTH, _LEFT, _RIGHT, _MARGIN, _HEAD = 1000, 72, 40, 16, 66
 _PLOT = _WIDTH - _LEFT - _RIGHT
-_STEPS = 10  # horizontal positions per pixel: coordinates are whole numbers of them
-_MAX_TOOLTIPS = 5000  # more actions are drawn as one path per colour
-
-# Okabe and Ito, "Color Universal Design", 2008; the second tone, for odd micro-batches, is a lighter one of the same.
-_COLOURS = {
-    Op.F: ("#56b4e9", "#9ad2f2"),
-    Op.B: ("#e69f00", "#f4c55c"),
-    Op.I: ("#cc79a7", "#e3b1cb"),
-    Op.W: ("#009e73", "#66c5ab"),
-}
-_STYLE = """
-svg.pt{background:#fff;font-family:system-ui,sans-serif;--ink:#1f2328;--dim:#59636e;--idle:#eceff2;--line:#c9d1d9}
-@media screen and (prefers-color-scheme:dark){
-svg.pt{background:#0d1117;--ink:#e6edf3;--dim:#9198a1;--idle:#21262d;--line:#4a525b}}
-.pt text{fill:var(--ink);font-size:13px}.pt .dim{fill:var(--dim)}.pt .idle{fill:var(--idle)}
-.pt .axis{stroke:var(--line);fill:none}.pt .bars path{fill:none}.pt .no text{fill:#111}
-"""
-_Words = dict[Op | str, str]
-_WORDS: dict[str, _Words] = {
-    "en": {
-        Op.F: "forward", Op.B: "backward", Op.I: "input gradient", Op.W: "weight gradient",
-        "fraction": "bubble fraction (idle/total)", "overhead": "bubble overhead (idle/useful)",
-        "makespan": "makespan", "idle": "idle", "units": "units", "time": "time",
-    },
-    "zh": {
-        Op.F: "前向", Op.B: "反向", Op.I: "输入梯度", Op.W: "权重梯度",
-        "fraction": "气泡占比 bubble fraction（空闲/总时间）", "overhead": "气泡开销 bubble overhead（空闲/有效时间）",
-        "makespan": "总时长", "idle": "空闲", "units": "单位", "time": "时间",
-    },
-}  # fmt: skip
+_MOST_CURVES = 16  # more ranks are represented by the one that holds most
 
 
-class _Bars(NamedTuple):
-    """Where every action lies: left edge and length in steps, centre and height in pixels, and which colour."""
+def draw(
+    timeline: Timeline,
+    title: str,
+    *,
+    unit: Unit = "units",
+    language: str = "en",
+    lower_bound_s: float | None = None,
+    until_s: float | None = None,
+) -> str:
+    """``unit`` says what the timeline's numbers are; of an overlapped pair the first action lies above the second.
 
-    x: IntArray
-    length: IntArray
-    y: FloatArray
-    height: FloatArray
-    colour: IntArray
-
-
-def draw(timeline: Timeline, title: str, *, unit: Unit = "units", language: str = "en") -> str:
-    """``unit`` says what the timeline's numbers are; of an overlapped pair the first action lies above the second."""
-    words = _WORDS[language]
-    schedule = timeline.schedule
-    row = _row_height(schedule)
-    bottom = _TOP + schedule.p * row
-    bars = _bars(timeline, row)
+    ``lower_bound_s`` of the makespan is named beside it. ``until_s`` is how long the time axis is, so that several
+    pictures can share one; it is at least the makespan.
+    """
+    words, schedule, of = WORDS[language], timeline.schedule, lanes(timeline.schedule)
+    span_s = max(timeline.makespan_s, until_s or 0.0)
+    steps = timeline_bars.steps_of(timeline, span_s, _PLOT)
+    grid = Grid(_LEFT, 0, _PLOT, _row_height(schedule), steps, steps / (span_s or 1.0), float(timeline.start_s.min()))
+    bars = timeline_bars.bars(timeline, of, grid)
+    labels = timeline_bars.labels(schedule, of, bars, grid)
+    every = None if labels else timeline_bars.guide_step(schedule, grid)
+    entries, legend_height = legend(schedule, of, words, every, _WIDTH - _LEFT - _MARGIN)
+    top, rows_height = _HEAD + legend_height + 6, schedule.p * grid.row
+    curves, curves_height = _inflight(timeline, grid, words)
+    height = top + rows_height + 48 + curves_height
+    few = len(schedule) <= timeline_bars.MAX_TOOLTIPS
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="pt" viewBox="0 0 {_WIDTH} {bottom + 44}" role="img" '
-        f"aria-label={quoteattr(clean(title))}><style>{_STYLE}{_colour_rules(schedule)}</style>",
-        *_head(timeline, title, unit, words),
-        *_legend(schedule, words),
-        *_rows(schedule.p, row),
-        f'<g class="bars" transform="translate({_LEFT}) scale({1 / _STEPS} 1)">',
-        *(_single_bars(timeline, bars, unit) if len(schedule) <= _MAX_TOOLTIPS else _merged_bars(bars)),
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="pt" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f"aria-label={quoteattr(clean(title))}><style>{STYLE}</style>",
+        *_head(timeline, title, unit, words, lower_bound_s),
+        f'<g transform="translate({_LEFT} {_HEAD})">', *entries, "</g>",
+        f'<g transform="translate(0 {top})">',
+        *_rows(timeline, grid),
+        f'<g class="bars" transform="translate({_LEFT}) scale({grid.px_per_step:.9g} 1)">',
+        *(timeline_bars.single(timeline, bars, _kind(unit)) if few else timeline_bars.merged(schedule, bars)),
+        *timeline_bars.cuts(bars, grid),
         "</g>",
-        *(_numbers(schedule, bars) if row > 20 else ()),
-        *_axis(timeline.makespan_s, bottom, unit, words),
+        *(timeline_bars.numbers(bars, grid, labels) if labels else ()),
+        *(timeline_bars.guides(schedule, of, bars, grid, every) if every else ()),
+        *_axis(span_s, rows_height, unit, words),
+        f'<g transform="translate(0 {rows_height + 48})">', *curves, "</g>",
+        "</g>",
         "</svg>",
-    ]
+    ]  # fmt: skip
     return "\n".join(parts) + "\n"
 
 
@@ -88,99 +77,36 @@ def _row_height(schedule: Schedule) -> int:
     return 16 if schedule.p > 16 else 36 if schedule.joined.any() else 26
 
 
-def _bars(timeline: Timeline, row: int) -> _Bars:
-    schedule = timeline.schedule
-    steps_per_s = _PLOT * _STEPS / (timeline.makespan_s or 1.0)
-    origin_s = timeline.start_s.min()
-    x, end = (np.rint((t - origin_s) * steps_per_s).astype(np.int64) for t in (timeline.start_s, timeline.end_s))
-    upper, lower = schedule.joined, np.r_[False, schedule.joined[:-1]]
-    thick = row - 4.0
-    middle = _TOP + row * schedule.rank_of() + row / 2
-    return _Bars(
-        x=x,
-        length=end - x,
-        y=middle + thick / 4 * (lower.astype(float) - upper),
-        height=np.where(upper | lower, thick / 2, thick),
-        colour=2 * schedule.op + schedule.micro_batch % 2,
-    )
-
-
-def _single_bars(timeline: Timeline, bars: _Bars, unit: Unit) -> Iterator[str]:
-    """Each action for itself, with a tooltip."""
-    for i, look in enumerate(_looks(bars)):
-        begin, end = (show(float(t[i]), _kind(unit)) for t in (timeline.start_s, timeline.end_s))
-        tooltip = f"{timeline.schedule.action(i)}: {begin} – {end}"
-        yield f'<path {look} d="M{bars.x[i]} {bars.y[i]:g}h{bars.length[i]}"><title>{tooltip}</title></path>'
-
-
-def _merged_bars(bars: _Bars) -> Iterator[str]:
-    """One path per colour and height, which runs along the rows and lifts its pen over the gaps."""
-    keys = np.stack([bars.colour, bars.height.astype(np.int64), bars.y.astype(np.int64), bars.x])
-    order = np.lexsort(keys[::-1])
-    order = order[bars.length[order] > 0]
-    changes = 1 + np.flatnonzero(np.diff(bars.colour[order]) | (np.diff(bars.height[order]) != 0))
-    looks = list(_looks(bars))
-    for group in np.split(order, changes):
-        pen = _pen(bars.x[group].tolist(), bars.length[group].tolist(), bars.y[group].tolist())
-        yield f'<path {looks[group[0]]} d="{pen}"/>'
-
-
-def _pen(lefts: list[int], lengths: list[int], ys: list[float]) -> str:
-    moves = []
-    row, at = -1.0, 0
-    for x, length, y in zip(lefts, lengths, ys, strict=True):
-        moves.append(f"m{x - at} 0h{length}" if y == row else f"M{x} {y:g}h{length}")
-        row, at = y, x + length
-    return "".join(moves)
-
-
-def _numbers(schedule: Schedule, bars: _Bars) -> Iterator[str]:
-    """The micro-batch's number, where the bar has room for it."""
-    digits = np.char.str_len(schedule.micro_batch.astype(str))
-    tall = bars.height > 16
-    yield '<g class="no" text-anchor="middle">'
-    for i in np.flatnonzero(bars.length >= _STEPS * (np.where(tall, 8, 6) * digits + 2)).tolist():
-        x = round(_LEFT + (bars.x[i] + bars.length[i] / 2) / _STEPS, 1)
-        size, drop = ("", 4.5) if tall[i] else (' style="font-size:11px"', 4)
-        yield f'<text x="{x:g}" y="{bars.y[i] + drop:g}"{size}>{schedule.micro_batch[i]}</text>'
-    yield "</g>"
-
-
-def _head(timeline: Timeline, title: str, unit: Unit, words: _Words) -> Iterator[str]:
+def _head(timeline: Timeline, title: str, unit: Unit, words: Words, lower_bound_s: float | None) -> Iterator[str]:
     title = clean(title)
-    size = min(18.0, 2 * (_WIDTH - 2 * _RIGHT) / max(1, cell_len(title)))
-    yield f'<text x="{_RIGHT}" y="28" style="font-size:{size:.3g}px;font-weight:600">{escape(title)}</text>'
-    makespan = show(timeline.makespan_s, _kind(unit)) + (f" {words['units']}" if unit == "units" else "")
-    figures = (
+    size = min(18.0, 1.7 * (_WIDTH - 2 * _MARGIN) / max(1, cell_len(title)))
+    yield f'<text x="{_MARGIN}" y="28" style="font-size:{size:.3g}px;font-weight:600">{escape(title)}</text>'
+
+    def length(seconds: float) -> str:
+        return show(seconds, _kind(unit)) + (f" {words['units']}" if unit == "units" else "")
+
+    figures = [
         f"{words['fraction']} {show(timeline.bubble_fraction, 'percent')}",
         f"{words['overhead']} {show(timeline.bubble_overhead, 'percent')}",
-        f"{words['makespan']} {makespan}",
-    )
-    yield f'<text class="dim" x="{_RIGHT}" y="50">{" · ".join(figures)}</text>'
+        f"{words['makespan']} {length(timeline.makespan_s)}",
+        *([f"{words['bound']} {length(lower_bound_s)}"] if lower_bound_s is not None else []),
+    ]
+    text = " · ".join(figures)
+    size = min(13.0, 13 * (_WIDTH - 2 * _MARGIN) / (CELL_PX * cell_len(text)))
+    yield f'<text class="dim" x="{_MARGIN}" y="50" style="font-size:{size:.3g}px">{text}</text>'
 
 
-def _legend(schedule: Schedule, words: _Words) -> Iterator[str]:
-    x = _LEFT
-    for op in (*_used(schedule), None):
-        colours = [_COLOURS[op][k] for k in (0, 1)] if op is not None else None
-        for k in (0, 1):
-            fill = f'fill="{colours[k]}"' if colours else 'class="idle"'
-            yield f'<rect x="{x + 10 * k}" y="66" width="10" height="14" {fill}/>'
-        label = f"{op.name} {words[op]}" if op is not None else words["idle"]
-        yield f'<text class="dim" x="{x + 26}" y="78">{label}</text>'
-        x += 50 + 7 * cell_len(label)
+def _rows(timeline: Timeline, grid: Grid) -> Iterator[str]:
+    width = timeline.makespan_s * grid.steps_per_s * grid.px_per_step
+    for rank in range(timeline.schedule.p):
+        y = grid.row * rank
+        yield f'<rect class="idle" x="{_LEFT}" y="{y + 2}" width="{width:.7g}" height="{grid.row - 4}"/>'
+        yield f'<text class="dim" x="{_LEFT - 8}" y="{y + grid.row / 2 + 4.5:g}" text-anchor="end">rank {rank}</text>'
 
 
-def _rows(p: int, row: int) -> Iterator[str]:
-    for rank in range(p):
-        y = _TOP + row * rank
-        yield f'<rect class="idle" x="{_LEFT}" y="{y + 2}" width="{_PLOT}" height="{row - 4}"/>'
-        yield f'<text class="dim" x="{_LEFT - 8}" y="{y + row / 2 + 4.5:g}" text-anchor="end">rank {rank}</text>'
-
-
-def _axis(makespan_s: float, y: int, unit: Unit, words: _Words) -> Iterator[str]:
-    size, sign = human_scale(_kind(unit), makespan_s)
-    span = makespan_s / size or 1.0
+def _axis(span_s: float, y: int, unit: Unit, words: Words) -> Iterator[str]:
+    size, sign = human_scale(_kind(unit), span_s)
+    span = span_s / size or 1.0
     step = _tick_step(span)
     yield f'<path class="axis" d="M{_LEFT} {y + 4.5:g}h{_PLOT}"/>'
     for k in range(math.floor(span / step * (1 + 1e-9)) + 1):
@@ -197,19 +123,38 @@ def _tick_step(span: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if span / (factor * power) <= 12)
 
 
-def _used(schedule: Schedule) -> list[Op]:
-    return [Op(op) for op in np.unique(schedule.op).tolist()]
+def _inflight(timeline: Timeline, grid: Grid, words: Words) -> tuple[list[str], int]:
+    """What each rank holds over time, as filled steps of one scale, and the height of all of it."""
+    peaks = timeline.peak_inflight
+    most = max(peaks)
+    ranks = [peaks.index(most)] if len(peaks) > _MOST_CURVES else range(len(peaks))
+    height = 40 if len(ranks) == 1 else 22 if len(ranks) <= 8 else 14
+    label = words["held"] if len(ranks) == len(peaks) else words["held_most"].format(some=ranks[0])
+    parts = [f'<text class="dim small" x="{_LEFT}" y="12">{label}</text>']
+    for k, rank in enumerate(ranks):
+        base = 18 + (k + 1) * (height + 4)
+        place = f"translate({_LEFT} {base}) scale({grid.px_per_step:.9g} {height / max(1, most):.6g})"
+        parts += [
+            f'<path class="held" transform="{place}" d="{_steps(timeline, rank, grid)}"/>',
+            f'<path class="axis" d="M{_LEFT} {base + 0.5}h{_PLOT}"/>',
+            f'<text class="dim small" x="{_LEFT - 8}" y="{base - height / 2 + 4:g}" text-anchor="end">rank {rank}</text>',
+            f'<text class="dim small" x="{_LEFT + _PLOT + 6}" y="{base - height / 2 + 4:g}">{peaks[rank]}</text>',
+        ]
+    return parts, 18 + len(ranks) * (height + 4) + 12
 
 
-def _looks(bars: _Bars) -> Iterator[str]:
-    """Colour and height of every action's bar."""
-    for colour, height in zip(bars.colour.tolist(), bars.height.tolist(), strict=True):
-        yield f'class="{Op(colour // 2).name}{colour % 2}" stroke-width="{height:g}"'
-
-
-def _colour_rules(schedule: Schedule) -> str:
-    used = [(op, k) for op in _used(schedule) for k in (0, 1)]
-    return "".join(f".pt .{op.name}{k}{{stroke:{_COLOURS[op][k]}}}" for op, k in used) + "\n"
+def _steps(timeline: Timeline, rank: int, grid: Grid) -> str:
+    """The outline, upwards negative; where several changes fall together the highest and the last of them show."""
+    when_s, held = timeline.inflight(rank)
+    x: IntArray = np.rint((when_s - grid.origin_s) * grid.steps_per_s).astype(np.int64)
+    groups = np.flatnonzero(np.r_[True, x[1:] != x[:-1]]) if len(x) else np.zeros(0, np.int64)
+    last = held[np.r_[groups[1:] - 1, len(x) - 1]] if len(x) else held
+    moves, at, level = ["M0 0"], 0, 0
+    for to, then in zip(x[groups].tolist(), last.tolist(), strict=True):
+        if then != level:
+            moves.append(f"h{to - at}v{level - then}")
+            at, level = to, then
+    return "".join(moves) + "z"
 
 
 def _kind(unit: Unit) -> Literal["seconds", "number"]:

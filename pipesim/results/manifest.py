@@ -21,7 +21,7 @@ def about(kind: str, overrides: Sequence[str], config: Mapping[str, Any]) -> dic
     return {
         "kind": kind,
         "overrides": list(overrides),
-        "config": dict(config),
+        "first_point" if kind == "sweep" else "config": dict(config),
         "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES if _installed(name)},
     }
 

@@ -43,6 +43,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "global_batch": (_INT, "sequences"),
     "seq_length": (_INT, "tokens"),
     "num_microbatches": (_INT, "m, per replica and step"),
+    "model_params": (_REAL, "parameters of the model; of the lecture's costs, to three digits"),
     "params_per_gpu": (_REAL, "parameters on the heaviest rank"),
     "model_state_bytes": (_REAL, "weights, gradients and optimizer state of the heaviest rank"),
     "weights_bytes": (_REAL, "heaviest rank"),
