@@ -36,9 +36,9 @@ def _introduction(say: Say) -> tuple[str, ...]:
     return (
         say(
             "Pipeline parallelism gives each GPU some consecutive layers, a stage. Later stages wait for activations, "
-            "earlier ones for gradients. How much of the time does a stage have nothing to do?",
-            "流水线并行让每块 GPU 负责连续的若干层，即一个阶段。后面的阶段要等激活值，前面的阶段要等梯度。一个阶段有"
-            "多少时间无事可做？",
+            "earlier ones for gradients: this waiting is the bubble. How much of the time does a stage have nothing to do?",
+            "流水线并行让每块 GPU 负责连续的若干层，即一个阶段。后面的阶段要等激活值，前面的阶段要等梯度，这种等待"
+            "就是气泡。一个阶段有多少时间无事可做？",
         ),
         say(
             "One line per stage, one cell per unit of time: F is a forward and b a backward, each with the number of "
