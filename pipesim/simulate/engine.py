@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +44,9 @@ def prepare(
     return Setup(schedule, order, times, wires_of(schedule, order, links or Links(latency_s=latency_s)))
 
 
+@lru_cache(maxsize=4)
 def order_of(schedule: Schedule) -> Order:
+    """Kept for the schedules of the last few calls: sweeps and iterations run one many times."""
     plan = np.empty((len(schedule), 2), np.uint32)
     kind = np.multiply(schedule.op, schedule.stages, dtype=np.int32)
     kind += schedule.stage
