@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from pipesim.legality import micro_batches
 from pipesim.schedules import make_schedule
 from pipesim.schedules.action import IntArray, Op, Schedule
 from pipesim.schedules.rules import dependencies
-from pipesim.simulate import peak_held, simulate
+from pipesim.simulate import idle, lower_bounds, peak_held, simulate
 from pipesim.simulate.kernel import FloatArray
 from pipesim.simulate.timeline import Timeline
 from pipesim.specs import Point
@@ -95,12 +95,24 @@ def evaluate(points: Sequence[Point]) -> Batch:
     return Batch(schedule=schedule, seconds=seconds, bytes=held, columns=columns)
 
 
-def timeline(row: Mapping[str, Any]) -> Timeline:
-    """The timeline behind a row of ``results.schema``."""
+class Pipeline(NamedTuple):
+    """The pipeline behind a row: when everything runs, how short it could be, and idle seconds of all ranks by cause."""
+
+    timeline: Timeline
+    lower_bound_s: float
+    idle_s: dict[str, float]
+
+
+def pipeline(row: Mapping[str, Any]) -> Pipeline:
+    """The pipeline behind a row of ``results.schema``, simulated anew."""
     stage_s = [np.array(row[f"stage_{op}_s"], np.float64) for op in ("forward", "input_grad", "weight_grad")]
     options = tuple(json.loads(row["schedule_options"] or "{}").items())
     sizes = (row["p"], row["num_microbatches"], row["v"])
-    return _simulated(_schedule(row["schedule"], *sizes, options, stage_s, row["hop_s"]), stage_s, row["hop_s"])
+    schedule = _schedule(row["schedule"], *sizes, options, stage_s, row["hop_s"])
+    timeline = _simulated(schedule, stage_s, row["hop_s"])
+    forward_s, input_grad_s, weight_grad_s = (op / schedule.segments for op in stage_s)
+    bound = lower_bounds(schedule, forward_s, input_grad_s, weight_grad_s, row["hop_s"] / schedule.segments)
+    return Pipeline(timeline, bound.makespan_s, {str(cause): s for cause, s in idle(timeline).by_cause().items()})
 
 
 def _schedule(

@@ -10,7 +10,7 @@ from typing import Any
 from pipesim import config as configs_
 from pipesim import demos, legality
 from pipesim.errors import FailedPoints
-from pipesim.estimate import timeline
+from pipesim.estimate import pipeline
 from pipesim.plan import grid
 from pipesim.report import figures, html, markdown, terminal, trace
 from pipesim.report.document import Document
@@ -65,7 +65,7 @@ def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
 def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:
     """What a study says; the same from a fresh evaluation and from its table."""
     if kind == "layout" and rows[0]["status"] != "failed":
-        return layout_page(rows[0], timeline(rows[0]), about)
+        return layout_page(rows[0], *pipeline(rows[0]), about)
     return sweep_page(rows, about)
 
 
@@ -89,7 +89,7 @@ def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, st
     files = {"report.md": markdown.to_markdown(document), "report.html": html.to_html(document, drawn)}
     files |= {document.figure_folder + name: svg for name, svg in drawn.items()}
     if kind == "layout" and rows[0]["status"] != "failed":
-        run = timeline(rows[0])
+        run = pipeline(rows[0]).timeline
         files |= {"trace.json": trace.chrome_trace(run), "schedule.csv": run.schedule.to_csv()}
     return files
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipesim import compose, config, legality
 from pipesim.costs.memory import kept_layer_bytes, working_set_bytes
 from pipesim.costs.parameters import head_parameters, total_parameters
-from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS, _cut, evaluate, shape_key, timeline
+from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS, _cut, evaluate, pipeline, shape_key
 from pipesim.plan import grid
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
@@ -205,7 +205,9 @@ def test_only_a_mixture_exchanges_tokens_and_only_if_its_experts_are_spread() ->
 @given(p=st.sampled_from([1, 3, 4, 9]), m=st.integers(1, 24), schedule=st.sampled_from(["gpipe", "1f1b", "naive"]))
 def test_the_row_s_timeline_is_its_makespan_and_the_rest_its_tail(p: int, m: int, schedule: str) -> None:
     each = row(*SMALL, t=2, p=p, d=1, micro_batch=1, global_batch=m, schedule=schedule)
-    drawn = timeline({**each, "p": p, "schedule": schedule})
+    drawn, bound_s, idle_s = pipeline({**each, "p": p, "schedule": schedule})
+    assert bound_s <= drawn.makespan_s * (1 + 1e-12)
+    assert sum(idle_s.values()) == pytest.approx(p * drawn.makespan_s - drawn.busy_s.sum(), abs=1e-9)
     assert drawn.makespan_s == each["makespan_s"]
     assert drawn.bubble_fraction == each["bubble_fraction"]
     tail = each["dp_exposed_s"] + each["optimizer_s"]

@@ -13,7 +13,10 @@ from pipesim.simulate.timeline import Timeline
 Row = Mapping[str, Any]
 
 
-def layout_page(row: Row, timeline: Timeline, manifest: Mapping[str, Any]) -> Document:
+def layout_page(
+    row: Row, timeline: Timeline, lower_bound_s: float, idle_s: Mapping[str, float], manifest: Mapping[str, Any]
+) -> Document:
+    """``idle_s`` are the idle seconds of all ranks together by cause."""
     return Document(
         title=(
             f"{row['model']} ({show(row['model_params'], 'parameters')} parameters) on {row['gpus']} "
@@ -26,7 +29,13 @@ def layout_page(row: Row, timeline: Timeline, manifest: Mapping[str, Any]) -> Do
             Section(title="Memory", blocks=(_bytes(row), _stages(row))),
             Section(
                 title="Pipeline",
-                blocks=(_pipeline(row), TimelineView(slug="timeline", title=layout_name(row), timeline=timeline)),
+                blocks=(
+                    _pipeline(row, lower_bound_s),
+                    _idle(row, idle_s),
+                    TimelineView(
+                        slug="timeline", title=layout_name(row), timeline=timeline, lower_bound_s=lower_bound_s
+                    ),
+                ),
             ),
             Section(title="How to read this", blocks=(*DEFINITIONS, provenance(manifest))),
         ),
@@ -154,14 +163,33 @@ def _stages(row: Row) -> Table:
     )  # fmt: skip
 
 
-def _pipeline(row: Row) -> Table:
+def _idle(row: Row, idle_s: Mapping[str, float]) -> Table:
+    """Why ranks stand still, as the mean over ranks; the causes sum to the bubble."""
+    ranks, makespan_s = row["p"], row["makespan_s"]
+    lines = [(cause, seconds / ranks, seconds / ranks / makespan_s) for cause, seconds in idle_s.items()]
+    total_s = sum(idle_s.values()) / ranks
+    return Table(
+        title="Why ranks are idle, mean over ranks",
+        columns=(
+            Column(title="cause"),
+            Column(title="time", kind="seconds"),
+            Column(title="of the makespan", kind="percent"),
+        ),
+        rows=(*lines, ("all", total_s, total_s / makespan_s)),
+        emphasis=frozenset({len(lines)}),
+        note="Imbalance: what a rank waits because it had less to do than the slowest. Travel: a message is on its way.",
+    )
+
+
+def _pipeline(row: Row, lower_bound_s: float) -> Table:
     return Table(
         title="The simulated pipeline",
         columns=(
             Column(title="makespan", kind="seconds"),
+            Column(title="lower bound", kind="seconds"),
             Column(title="bubble fraction (idle/total)", kind="percent"),
             Column(title="bubble overhead (idle/useful)", kind="percent"),
             Column(title="one send", kind="seconds"),
         ),
-        rows=((row["makespan_s"], row["bubble_fraction"], row["bubble_overhead"], row["hop_s"]),),
+        rows=((row["makespan_s"], lower_bound_s, row["bubble_fraction"], row["bubble_overhead"], row["hop_s"]),),
     )
