@@ -18,7 +18,9 @@ def resolve(point: Point) -> Point:
     v = point.layout.v or schedules.stages_per_rank(point.schedule)
     point = dataclasses.replace(point, layout=dataclasses.replace(point.layout, v=v))
     layout, problems = _with_d(point)
-    problems += _tensor(point) + _experts(point, layout) + _partition(point, layout) + _training(point)
+    problems += (
+        _lecture(point) + _tensor(point) + _experts(point, layout) + _partition(point, layout) + _training(point)
+    )
     problems += _batch(point, layout)
     if problems:
         raise Invalid(problems)
@@ -78,6 +80,15 @@ def _nearest(
         if around:
             found.append(f"parallel.{key}={' or '.join(map(str, around))}")
     return f"Nearest: {', or '.join(found) or _product(dict.fromkeys(degrees, 1))}."
+
+
+def _lecture(point: Point) -> list[str]:
+    degrees = {"c": point.layout.c, "e": point.layout.e} if point.costs.kind == "lecture" else {}
+    return [
+        f"parallel.{key}={size}: costs.kind=lecture knows t, p and d alone. Nearest: parallel.{key}=1."
+        for key, size in degrees.items()
+        if size > 1
+    ]
 
 
 def _tensor(point: Point) -> list[str]:

@@ -272,6 +272,11 @@ def test_the_lecture_refuses_what_does_not_divide_its_72_blocks(p: int) -> None:
     assert all("costs.kind=lecture cuts the model into equal blocks" in problem for problem in named)
 
 
+def test_the_lecture_knows_three_degrees_alone() -> None:
+    (problem,) = problems(point(costs="lecture", t=1, p=1, d=1, c=2))
+    assert problem.endswith("costs.kind=lecture knows t, p and d alone. Nearest: parallel.c=1.")
+
+
 def test_the_lecture_refuses_blocks_that_are_not_equal() -> None:
     assert problems(point(costs="lecture", t=1, p=2, d=1, partition=(36, 36))) == []
     assert problems(point(costs="lecture", t=1, p=2, d=1, partition=(71, 1)))
