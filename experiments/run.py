@@ -19,7 +19,7 @@ def main() -> None:
     """Hydra composes what is asked; the study answers it."""
     with tempfile.TemporaryDirectory(prefix="pipesim-") as jobs:
         os.environ[compose.JOBS_VARIABLE] = jobs
-        sys.argv[1:] = compose.with_canonical_schedules(sys.argv[1:])
+        sys.argv[1:] = compose.with_quoted_texts(compose.with_canonical_schedules(sys.argv[1:]))
         ask()
         asked = compose.recorded(Path(jobs))
         if asked is not None:

@@ -48,6 +48,19 @@ def composer() -> Iterator[tuple[Compose, ConfigLoader]]:
         yield lambda overrides: compose("config", overrides), GlobalHydra.instance().config_loader()
 
 
+TEXTS = ("study.dir", "study.name", "schedule.path")
+"""Keys whose values are free text, such as paths, which Hydra's grammar would take apart."""
+
+
+def with_quoted_texts(words: Sequence[str]) -> list[str]:
+    """Command-line words in which paths and names need no quotes of their own; a list stays one."""
+    pairs = [word.partition("=") for word in words]
+    return [
+        f"{key}={typed(value)}" if key in TEXTS and value and not re.search(r"[,'\"\[{$]", value) else word
+        for word, (key, _, value) in zip(words, pairs, strict=True)
+    ]
+
+
 def with_canonical_schedules(words: Sequence[str]) -> list[str]:
     """Command-line words in which ``schedule=vpp,zb1p`` names its files: interleaved_1f1b, zb_h1."""
     return [
@@ -125,6 +138,8 @@ def record(composition: DictConfig) -> None:
     try:
         config.refuse_unknown(composition)
         configs = [config.plain(composition)]
+        if configs[0]["grid"] is not None and configs[0]["demo"] is not None:
+            raise Invalid(["demo and grid are both given: a demo has cases of its own. Leave one out."])
         if configs[0]["grid"] is not None:
             refuse_swept_grid(configs if swept else [])
             configs, swept = list(_grid(configs[0]["grid"]["axes"], overrides)), True
@@ -151,7 +166,8 @@ def recorded(folder: Path) -> Asked | None:
         raise Invalid(list(dict.fromkeys(problems)))
     jobs = [Asked(**content) for content in contents]
     configs = [asked for job in jobs for asked in job.configs]
-    return Asked(configs, _together([job.overrides for job in jobs]), jobs[0].swept)
+    overrides = jobs[0].overrides if len(jobs) == 1 else _together([job.overrides for job in jobs])
+    return Asked(configs, overrides, jobs[0].swept)
 
 
 def _together(jobs: Sequence[Sequence[str]]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import io
 import os
 import sys
 import traceback
@@ -26,8 +27,11 @@ def guarded(main: Callable[[], None]) -> int:
         main()
         return OK
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without our signs shows others
     try:
         main()
+        sys.stdout.flush()
     except FailedPoints as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
@@ -36,6 +40,9 @@ def guarded(main: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print("stopped; nothing was written.", file=sys.stderr)
         return 130
+    except OSError as error:
+        print(f"error: {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        return FAILED
     except Exception as error:
         message = explain(error, sys.argv[1:])
         if message is None:

@@ -214,6 +214,8 @@ def _seconds(
     }
     return seconds, {
         "makespan_s": makespan_s,
+        "imbalance": busy_s.max(axis=1) / busy_s.mean(axis=1),
+        "efficiency_bound": busy_s.mean(axis=1) / busy_s.max(axis=1),
         "bubble_fraction": np.array([each.bubble_fraction for each in real]),
         "bubble_overhead": np.array([each.bubble_overhead for each in real]),
         "stage_forward_s": list(ops[0]),

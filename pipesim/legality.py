@@ -26,7 +26,8 @@ def resolve(point: Point) -> Point:
         raise Invalid(problems)
     partition = layout.partition
     if isinstance(partition, str):
-        partition = balanced_partition(point.model.units, layout.p * v)
+        ranks = schedules.ranks_of_stages(point.schedule, layout.p, v)
+        partition = balanced_partition(point.model.units, layout.p * v, ranks)
     return dataclasses.replace(point, layout=dataclasses.replace(layout, partition=partition))
 
 
@@ -181,10 +182,11 @@ def _batch(point: Point, layout: ParallelLayout) -> list[str]:
     problems = []
     if layout.d is not None and batch % per_step:
         below, above = batch // per_step * per_step, -(-batch // per_step) * per_step
-        nearest = " or ".join(str(b) for b in (below, above) if b)
+        nearest = f"Nearest: training.global_batch={' or '.join(str(b) for b in (below, above) if b)}"
+        if batch % layout.d == 0:
+            nearest += f", or training.micro_batch={nearest_divisors(batch // layout.d, micro)}"
         problems.append(
-            f"training.micro_batch={micro} x parallel.d={layout.d} does not divide training.global_batch={batch}. "
-            f"Nearest: training.global_batch={nearest}."
+            f"training.micro_batch={micro} x parallel.d={layout.d} does not divide training.global_batch={batch}. {nearest}."
         )
     m = max(1, batch // per_step)
     broken = schedules.problems(point.schedule, layout.p, m, layout.v, **dict(point.options))

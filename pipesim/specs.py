@@ -322,8 +322,10 @@ class CostConstants:
         efficiencies = [name for name in self.__slots__ if name.endswith("_efficiency")]
         checks.positive(**{name: getattr(self, name) for name in efficiencies})
         checks.fraction(**{name: getattr(self, name) for name in efficiencies}, dp_overlap=self.dp_overlap)
-        rest = [name for name in self.__slots__ if name not in (*efficiencies, "kind", "dp_overlap")]
+        human = {"layer_launch_s": ("layer_launch_us", 1e6), "device_context_bytes": ("device_context_gb", 1e-9)}
+        rest = [name for name in self.__slots__ if name not in (*efficiencies, *human, "kind", "dp_overlap")]
         checks.not_negative(**{name: getattr(self, name) for name in rest})
+        checks.not_negative(**{key: getattr(self, name) * scale for name, (key, scale) in human.items()})
         checks.done()
 
 

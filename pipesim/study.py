@@ -58,7 +58,10 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
 
 def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
     """A row for every config, in the order of the table."""
-    rows: list[Row] = schema.table(grid.rows(configs_.asked(each) for each in configs)).to_pylist()
+    asked = [configs_.asked(each) for each in configs]
+    settings = configs_.swept_settings(configs)
+    known = ((row | {"settings": setting}, build) for (row, build), setting in zip(asked, settings, strict=True))
+    rows: list[Row] = schema.table(grid.rows(known)).to_pylist()
     return rows
 
 
@@ -76,10 +79,7 @@ def render_again(folder: Path) -> None:
     document = demos.run(about["config"])[0] if about["kind"] == "demo" else page(about["kind"], rows, about)
     for name, text in rendered(document, rows, about["kind"]).items():
         target = folder / name
-        target.parent.mkdir(exist_ok=True)
-        fresh = target.with_name(f".{target.name}.fresh")
-        fresh.write_text(text, encoding="utf-8", newline="")
-        fresh.replace(target)
+        folders.replace(target, text)
         print(target)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -32,16 +34,23 @@ class StageSeconds(NamedTuple):
     weight_grad: dict[str, FloatArray]
 
 
-def balanced_partition(units: int, stages: int) -> tuple[int, ...]:
+def balanced_partition(units: int, stages: int, ranks: Sequence[int] = ()) -> tuple[int, ...]:
     """Units per stage, as even as possible. What is left over goes to the ends first, from the first stage on: they
-    hold the embedding and the head, so that 80 layers on 8 stages become 10 layers each.
+    hold the embedding and the head, so that 80 layers on 8 stages become 10 layers each. ``ranks`` says on which rank
+    each stage lies, if several share one: a rank gets a second unit more only when every rank has one.
 
     >>> balanced_partition(82, 8)
     (11, 10, 10, 10, 10, 10, 10, 11)
+    >>> balanced_partition(6, 4, ranks=(0, 1, 1, 0))
+    (2, 2, 1, 1)
     """
     base, extra = divmod(units, stages)
+    rank_of = list(ranks) or list(range(stages))
     ends_first = sorted(range(stages), key=lambda stage: (min(stage, stages - 1 - stage), stage))
-    more = set(ends_first[:extra])
+    more: list[int] = []
+    for _ in range(extra):
+        on_rank = Counter(rank_of[stage] for stage in more)
+        more.append(min((s for s in ends_first if s not in more), key=lambda s: on_rank[rank_of[s]]))
     return tuple(base + (stage in more) for stage in range(stages))
 
 

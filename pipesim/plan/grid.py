@@ -64,7 +64,6 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
     row: Row = {name: _plain(values[i]) for name, values in batch.columns.items()}
     units = point.layout.partition
     assert not isinstance(units, str)
-    imbalance = max(units) * len(units) / sum(units)
     return row | {
         **{f"{item}_s": value for item, value in seconds.items()},
         **{f"{item}_bytes": value for item, value in held.items()},
@@ -76,8 +75,6 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
         "warning": " ".join(legality.warnings(point)) or None,
         "gpus": point.layout.t * point.layout.p * point.layout.c * (point.layout.d or 1),
         "stage_units": list(units),
-        "imbalance": imbalance,
-        "efficiency_bound": 1 / imbalance,
         "model_state_bytes": held["weights"] + held["gradients"] + held["optimizer"],
         "memory_bytes": memory,
         "memory_limit_bytes": limit,
@@ -90,8 +87,12 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
 def _shortfall(rank: int, memory: float, limit: float) -> str:
     return (
         f"does not fit: rank {rank} needs {memory / 1e9:.1f} GB, "
-        f"{(memory - limit) / 1e9:.3g} GB more than cluster.memory_gb={limit / 1e9:g}."
+        f"{_gigabytes(memory - limit)} GB more than cluster.memory_gb={limit / 1e9:g}."
     )
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.1f}" if size >= 1e8 else f"{size / 1e9:.2g}"
 
 
 def _bound(seconds: Mapping[str, float]) -> str:

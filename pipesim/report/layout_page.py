@@ -158,7 +158,7 @@ def _stages(row: Row) -> Table:
         ),
         note=(
             "Units are the embedding, the layers and the head. This partition lets the pipeline reach "
-            f"{show(row['efficiency_bound'], 'percent')} at best (mean over most units on a stage)."
+            f"{show(row['efficiency_bound'], 'percent')} at best (mean work over the slowest rank's)."
         ),
     )  # fmt: skip
 

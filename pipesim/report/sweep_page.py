@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 Named = Callable[[Row], str]
 
 _IDENTITY = ("model", "cluster", "costs", "schedule", "t", "p", "d", "c", "e", "v", "zero", "recompute",
-             "sequence_parallel", "precision", "attention", "micro_batch", "global_batch", "seq_length")  # fmt: skip
+             "sequence_parallel", "precision", "attention", "micro_batch", "global_batch", "seq_length", "settings")  # fmt: skip
 HEADROOM = 0.25
 """Share of a GPU's memory that allocators and buffers, which are not counted, may need: BLOOM's log shows 60 GB where
 47 GB are counted (BigScience's training log).
@@ -25,9 +25,11 @@ _ALWAYS = ("t", "p", "d", "micro_batch")
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
-    """Layouts that fit by step time, then those that do not, by memory; ties stay in the table's order."""
+    """Layouts that fit by tokens/s, then those that do not, by memory; ties stay in the table's order."""
     priced = [row for row in rows if row["status"] in ("ok", "infeasible")]
-    return sorted(priced, key=lambda row: (not row["fits"], row["step_time_s"] if row["fits"] else row["memory_bytes"]))
+    return sorted(
+        priced, key=lambda row: (not row["fits"], -row["tokens_per_s"] if row["fits"] else row["memory_bytes"])
+    )
 
 
 def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
@@ -60,12 +62,14 @@ def _named(rows: Sequence[Row], column: str) -> str:
 
 
 def _answers(rows: Sequence[Row], order: Sequence[Row], named: Named) -> tuple[str, ...]:
-    """One answer for each model and cluster: layouts of different ones are no alternatives."""
-    asked = sorted({(str(row["model"]), str(row["cluster"])) for row in rows})
+    """One answer for each model, cluster and cost model: layouts of different ones are no alternatives."""
+    asked = sorted({(str(row["model"]), str(row["cluster"]), str(row["costs"])) for row in rows})
     return tuple(
-        (f"{model} on {cluster}: " if len(asked) > 1 else "")
-        + _answer([row for row in order if (row["model"], row["cluster"]) == (model, cluster)], named)
-        for model, cluster in asked
+        (f"{model} on {cluster}, {costs} costs: " if len(asked) > 1 else "")
+        + _answer(
+            [row for row in order if (row["model"], row["cluster"], row["costs"]) == (model, cluster, costs)], named
+        )
+        for model, cluster, costs in asked
     )
 
 
@@ -82,14 +86,14 @@ def _answer(order: Sequence[Row], named: Named) -> str:
         f"{show(first['memory_limit_bytes'], 'bytes')}; bound by {first['verdict']}."
     )
     if len(best) > 1:
-        slower = best[1]["step_time_s"] / first["step_time_s"] - 1
-        text += f" The runner-up, {named(best[1])}, takes {show(slower, 'percent')} longer."
+        slower = first["tokens_per_s"] / best[1]["tokens_per_s"] - 1
+        text += f" The runner-up, {named(best[1])}, is {show(slower, 'percent')} slower."
     roomy = [row for row in best if row["memory_bytes"] <= (1 - HEADROOM) * row["memory_limit_bytes"]]
     if first["costs"] == "full" and roomy[:1] != [first]:
         text += f" With {show(HEADROOM, 'percent')} of the memory free for what is not counted, the fastest is " + (
             f"{named(roomy[0])}: {show(roomy[0]['step_time_s'], 'seconds')}, {show(roomy[0]['memory_bytes'], 'bytes')}."
             if roomy
-            else "none."
+            else "none of these."
         )
     text += f" {trust(first)}"
     if first["costs"] == "full":
@@ -121,7 +125,7 @@ def _ranking(order: Sequence[Row], varied: Sequence[str]) -> Table:
         for name in shown
     ]
     return Table(
-        title="Fastest first; what does not fit stands last",
+        title="Fastest first, by tokens/s; what does not fit stands last",
         columns=(
             Column(title="rank", kind="count"),
             *identity,
@@ -132,7 +136,7 @@ def _ranking(order: Sequence[Row], varied: Sequence[str]) -> Table:
             for index, row in enumerate(order, start=1)
         ),
         emphasis=frozenset({0}) if order[0]["fits"] else frozenset(),
-        note="best possible: what this partition lets the pipeline reach, mean over most units on a stage.",
+        note="best possible: what this partition lets the pipeline reach, mean work over the slowest rank's.",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Literal
 
 from rich import box
@@ -62,7 +63,10 @@ def _print_block(console: Console, block: Block, bold: str, prose_cells: int, la
         _say(console, "\n" + _prose(block, prose_cells))
     elif isinstance(block, Table):
         _say(console, "\n" + block.title, bold)
-        console.print(_grid(block, bold))
+        shown, left_out = _fitting(block, console.width)
+        console.print(_grid(shown, bold))
+        if left_out:
+            _say(console, f"… columns that do not fit here: {', '.join(left_out)}")
         if len(block.rows) > _MOST_ROWS:
             _say(console, f"… {len(block.rows) - _MOST_ROWS:,} more rows in the report")
         if block.note:
@@ -73,6 +77,19 @@ def _print_block(console: Console, block: Block, bold: str, prose_cells: int, la
     elif isinstance(block, TimelineView) and (lines := timeline_text.view(block, language)):
         _say(console, "\n" + block.title, bold)
         _say(console, "\n".join(lines))
+
+
+def _fitting(table: Table, cells: int) -> tuple[Table, list[str]]:
+    """The table without the last columns where it is wider than the terminal, and their titles; two always stay."""
+    texts = [
+        [column.title, *(show(row[k], column.kind) for row in table.rows)] for k, column in enumerate(table.columns)
+    ]
+    widths = [max(cell_len(clean(text)) for text in column) + 3 for column in texts]
+    keep = len(widths)
+    while keep > 2 and sum(widths[:keep]) - 3 > cells:
+        keep -= 1
+    rows = tuple(row[:keep] for row in table.rows)
+    return replace(table, columns=table.columns[:keep], rows=rows), [column.title for column in table.columns[keep:]]
 
 
 def _grid(table: Table, bold: str) -> Grid:

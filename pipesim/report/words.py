@@ -48,7 +48,7 @@ def layout_name(row: Mapping[str, Any], varied: Collection[str] = ("micro_batch"
         "micro_batch": f"b{row['micro_batch']}", "global_batch": f"B{row['global_batch']}", "zero": f"ZeRO-{row['zero']}",
         "sequence_parallel": "SP" if row["sequence_parallel"] else "", "seq_length": f"s{row['seq_length']}",
     }  # fmt: skip
-    words = ("schedule", "recompute", "attention", "precision", "costs", "model", "cluster")
+    words = ("schedule", "recompute", "attention", "precision", "costs", "model", "cluster", "settings")
     more = [signs[name] for name in signs if name in varied] + [str(row[name]) for name in words if name in varied]
     return " ".join([f"t{row['t']} p{row['p']} d{row['d'] or '?'}{degrees}", *filter(None, more)])
 

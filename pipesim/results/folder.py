@@ -30,6 +30,19 @@ class Staging:
         target.write_text(text, encoding="utf-8", newline="")
 
 
+def replace(target: Path, text: str) -> None:
+    """Writes a file anew, whole or not at all. Raises ``StudyFolderError`` if it cannot."""
+    fresh = target.with_name(f".{target.name}.fresh")
+    try:
+        target.parent.mkdir(exist_ok=True)
+        fresh.write_text(text, encoding="utf-8", newline="")
+        fresh.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
+        raise StudyFolderError(f"{target} cannot be written: {error.strerror}.") from None
+
+
 def slug(name: str, longest: int = 60) -> str:
     """A folder name from any text: letters of every script, digits, dots, dashes; never empty, never hidden.
 

@@ -10,11 +10,23 @@ import numpy as np
 from pipesim.schedules.action import IntArray, Schedule
 from pipesim.schedules.comms import Lowered, lower, read_comms
 from pipesim.schedules.custom import read_schedule
-from pipesim.schedules.families import FAMILIES, READ, Family
+from pipesim.schedules.families import FAMILIES, READ, WAVES, Family
 
 __all__ = [
-    "MAX_ACTIONS", "Lowered", "Schedule", "canonical_name", "lower", "make_schedule", "peak_inflight", "problems",
-    "read_comms", "read_schedule", "schedule_names", "stages_per_rank", "warnings",
+    "MAX_ACTIONS",
+    "Lowered",
+    "Schedule",
+    "canonical_name",
+    "lower",
+    "make_schedule",
+    "peak_inflight",
+    "problems",
+    "ranks_of_stages",
+    "read_comms",
+    "read_schedule",
+    "schedule_names",
+    "stages_per_rank",
+    "warnings",
 ]  # fmt: skip
 
 MAX_ACTIONS = 20_000_000
@@ -39,6 +51,14 @@ def stages_per_rank(name: str) -> int:
     """v, where none is asked for; 1 for a schedule that is unknown."""
     known = canonical_name(name)
     return 1 if known is None else _KNOWN[known].v
+
+
+def ranks_of_stages(name: str, p: int, v: int) -> list[int]:
+    """The rank of each of the p * v stages: in turns, or down and up again where the schedule runs in waves."""
+    turns = [stage % (2 * p) for stage in range(p * v)]
+    if canonical_name(name) in WAVES:
+        return [at if at < p else 2 * p - 1 - at for at in turns]
+    return [at % p for at in turns]
 
 
 def make_schedule(name: str, *, p: int, m: int, v: int | None = None, **options: Any) -> Schedule:

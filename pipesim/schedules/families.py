@@ -120,3 +120,6 @@ FAMILIES: dict[str, Family] = {
 
 READ = _family(custom, custom.custom, "csv file own", free_v=True, options=("path",))
 """The one that is read from a file: it has no sizes of its own to be listed with."""
+
+WAVES = ("zbv", "v_half", "v_min", "1f1b_v", "dualpipev", "hanayo")
+"""Those whose stages run down the ranks and up again; the others' run down, again and again."""
