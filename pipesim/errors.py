@@ -40,11 +40,11 @@ def guarded(main: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print("stopped; nothing was written.", file=sys.stderr)
         return 130
-    except OSError as error:
-        print(f"error: {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
-        return FAILED
     except Exception as error:
         message = explain(error, sys.argv[1:])
+        if message is None and isinstance(error, OSError):
+            print(f"error: {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+            return FAILED
         if message is None:
             raise
         print("\n".join(f"error: {line}" for line in message.splitlines() if line.strip()), file=sys.stderr)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs_
-from pipesim import demos, legality
+from pipesim import demos, legality, swept
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
 from pipesim.plan import grid
@@ -59,7 +59,7 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
 def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
     """A row for every config, in the order of the table."""
     asked = [configs_.asked(each) for each in configs]
-    settings = configs_.swept_settings(configs)
+    settings = swept.settings(configs)
     known = ((row | {"settings": setting}, build) for (row, build), setting in zip(asked, settings, strict=True))
     rows: list[Row] = schema.table(grid.rows(known)).to_pylist()
     return rows

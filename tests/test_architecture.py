@@ -31,10 +31,11 @@ ALLOWED: dict[str, set[str]] = {
     "report": DRAWN,
     "config": {"specs", "schedules"},
     "errors": {"config"},
+    "swept": {"config"},
     "compose": {"config", "errors", "specs", "schedules"},
     "demos": {"specs", "schedules", "simulate", "config", "plan", "report", "results"},
     "study": {
-        "specs", "simulate", "config", "errors", "legality", "estimate", "plan", "report", "results", "demos", "compose",
+        "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos", "compose",
     },
     "api": {
         "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",

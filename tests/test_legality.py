@@ -397,3 +397,14 @@ def test_nearest_divisors_are_the_closest_on_either_side(n: int, wanted: int) ->
     assert list(divisors(n)) == every
     below, above = [k for k in every if k <= wanted], [k for k in every if k > wanted]
     assert nearest_divisors(n, wanted) == " or ".join(map(str, below[-1:] + above[:1]))
+
+
+def test_a_schedule_in_waves_spreads_spare_units_over_ranks() -> None:
+    llama = dataclasses.replace(BLOOM, layers=80)
+    asked = dataclasses.replace(
+        point(schedule="zbv", t=1, p=12, d=1, v=None, micro_batch=1, global_batch=24), model=llama
+    )
+    partition = resolve(asked).layout.partition
+    assert sum(partition) == 82  # type: ignore[arg-type]
+    on_rank = [int(partition[rank]) + int(partition[23 - rank]) for rank in range(12)]
+    assert sorted(on_rank) == [6, 6] + [7] * 10
