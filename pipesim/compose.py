@@ -56,9 +56,14 @@ def with_quoted_texts(words: Sequence[str]) -> list[str]:
     """Command-line words in which paths and names need no quotes of their own; a list stays one."""
     pairs = [word.partition("=") for word in words]
     return [
-        f"{key}={typed(value)}" if key in TEXTS and value and not re.search(r"[,'\"\[{$]", value) else word
+        f"{key}={typed(value)}" if key in TEXTS and not _reads_as_it_is(value) else word
         for word, (key, _, value) in zip(words, pairs, strict=True)
     ]
+
+
+def _reads_as_it_is(value: str) -> bool:
+    """Hydra takes it whole, or its author has used Hydra's grammar: quotes, a list, a reference."""
+    return bool(re.fullmatch(r"[\w./:+-]*", value, re.ASCII) or re.search(r"[,'\"\[{$]", value))
 
 
 def with_canonical_schedules(words: Sequence[str]) -> list[str]:
