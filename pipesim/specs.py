@@ -21,10 +21,6 @@ Norm = Literal["layernorm", "rmsnorm"]
 CostKind = Literal["full", "lecture"]
 
 
-class Infeasible(Exception):
-    """A layout that keeps every rule but cannot run, for example because it does not fit into memory."""
-
-
 class Invalid(ValueError):
     """What was asked breaks rules. ``problems`` holds one sentence for each, with its config key and value."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs_
-from pipesim import demos, legality, swept
+from pipesim import demos, legality
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
 from pipesim.plan import grid
@@ -21,6 +21,7 @@ from pipesim.results import manifest, schema, store
 from pipesim.results.folder import MANIFEST, Staging
 from pipesim.results.schema import Row
 from pipesim.specs import Invalid
+from pipesim.swept import settings
 
 LANGUAGES = ("en", "zh")
 
@@ -59,8 +60,8 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
 def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
     """A row for every config, in the order of the table."""
     asked = [configs_.asked(each) for each in configs]
-    settings = swept.settings(configs)
-    known = ((row | {"settings": setting}, build) for (row, build), setting in zip(asked, settings, strict=True))
+    told = settings(configs)
+    known = ((row | {"settings": setting}, build) for (row, build), setting in zip(asked, told, strict=True))
     rows: list[Row] = schema.table(grid.rows(known)).to_pylist()
     return rows
 

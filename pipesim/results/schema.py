@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-Status = Literal["ok", "infeasible", "invalid", "failed"]
 
 _TEXT, _INT, _REAL, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _INTS, _REALS = pa.list_(pa.int64()), pa.list_(pa.float64())
