@@ -1,0 +1,1 @@
+"""Schedules run by real torch processes, held against a single process and against the simulator."""
