@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipesim import legality
+from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.schedules import canonical_name, make_schedule, read_schedule, schedule_names
 from pipesim.simulate import simulate, steady_period_s
-from pipesim.specs import Invalid
 
 if TYPE_CHECKING:
     import pandas as pd

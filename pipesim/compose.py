@@ -19,8 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipesim import config, errors
+from pipesim.checks import Invalid
 from pipesim.schedules import canonical_name
-from pipesim.specs import Invalid
 
 VERSION_BASE = "1.3"
 JOBS_VARIABLE = "PIPESIM_JOBS"

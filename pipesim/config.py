@@ -15,9 +15,10 @@ from typing import Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from pipesim import specs
+from pipesim import checks, specs
+from pipesim.checks import Invalid
 from pipesim.schedules import canonical_name
-from pipesim.specs import Invalid, Point
+from pipesim.specs import Point
 
 _BESIDE, _INSTALLED = Path(__file__).parents[1] / "conf", Path(__file__).parent / "conf"
 CONF_DIR = _BESIDE if (_BESIDE / "config.yaml").exists() else _INSTALLED
@@ -344,7 +345,7 @@ def build_model(conf: Mapping[str, Any]) -> specs.ModelSpec:
         raise Invalid(
             [
                 f"model.heads={values['heads']} does not divide model.hidden={values['hidden']}, and model.head_dim is null. "
-                f"Nearest: model.heads={specs.nearest_divisors(max(1, values['hidden']), values['heads'])}."
+                f"Nearest: model.heads={checks.nearest_divisors(max(1, values['hidden']), values['heads'])}."
             ]
         )
     defaults = {

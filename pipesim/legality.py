@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from pipesim import schedules
+from pipesim.checks import Invalid, divisors, nearest_divisors
 from pipesim.costs.stage import balanced_partition
-from pipesim.specs import Invalid, ParallelLayout, Point, divisors, nearest_divisors
+from pipesim.specs import ParallelLayout, Point
 
 _LECTURE = "costs.kind=lecture cuts the model into equal blocks"
 

@@ -2,80 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
-MAX_INT = 10**12
-"""Larger whole numbers are refused: products of several must stay exact in 64 bits."""
+from pipesim.checks import MAX_INT, Checks, nearest_divisors
 
 MAX_LAYERS = 100_000
 """More layers are refused: each is placed on a stage."""
 
 Precision = Literal["bf16", "fp16", "fp8"]
-Recompute = Literal["none", "selective", "full"]
-Attention = Literal["unfused", "flash"]
+Recompute = Literal["none", "selective", "operators", "full"]
+Attention = Literal["torch", "unfused", "flash1", "flash", "flash3"]
+ContextParallel = Literal["ring", "ulysses"]
 Positions = Literal["learned", "rotary", "alibi"]
 Norm = Literal["layernorm", "rmsnorm"]
 CostKind = Literal["full", "lecture"]
-
-
-class Invalid(ValueError):
-    """What was asked breaks rules. ``problems`` holds one sentence for each, with its config key and value."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
-
-
-class _Checks:
-    """Collects every broken rule of one spec, so that a user sees them all at once."""
-
-    def __init__(self, group: str) -> None:
-        self.group = group
-        self.problems: list[str] = []
-
-    def whole(self, low: int = 1, **values: int | None) -> None:
-        for name, value in values.items():
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                self.problems.append(f"{self.group}.{name}={value!r} must be a whole number.")
-            elif not low <= value <= MAX_INT:
-                nearest = min(max(value, low), MAX_INT)
-                self.problems.append(
-                    f"{self.group}.{name}={value} must lie between {low} and {MAX_INT:.0e}. Nearest: {nearest}."
-                )
-
-    def positive(self, **values: float) -> None:
-        self._finite(values, "above 0", lambda value: value > 0)
-
-    def not_negative(self, **values: float) -> None:
-        self._finite(values, "of at least 0", lambda value: value >= 0)
-
-    def _finite(self, values: Mapping[str, float], low: str, holds: Callable[[float], bool]) -> None:
-        for name, value in values.items():
-            if not (math.isfinite(value) and holds(value)):
-                self.problems.append(f"{self.group}.{name}={value} must be a finite number {low}.")
-
-    def fraction(self, **values: float) -> None:
-        for name, value in values.items():
-            if not 0 <= value <= 1:
-                self.problems.append(f"{self.group}.{name}={value} must lie between 0 and 1.")
-
-    def choice(self, options: object, **values: str) -> None:
-        for name, value in values.items():
-            if value not in get_args(options):
-                self.problems.append(f"{self.group}.{name}={value!r} must be one of {', '.join(get_args(options))}.")
-
-    def rule(self, holds: bool, problem: str) -> None:
-        if not holds:
-            self.problems.append(problem)
-
-    def done(self) -> None:
-        if self.problems:
-            raise Invalid(self.problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +34,7 @@ class Mla:
     value_head_dim: int
 
     def __post_init__(self) -> None:
-        checks = _Checks("model.mla")
+        checks = Checks("model.mla")
         checks.whole(**{name: getattr(self, name) for name in self.__slots__})
         checks.done()
 
@@ -112,7 +54,7 @@ class Moe:
     router_bias: bool = False
 
     def __post_init__(self) -> None:
-        checks = _Checks("model.moe")
+        checks = Checks("model.moe")
         checks.whole(experts=self.experts, top_k=self.top_k, ffn=self.ffn)
         checks.whole(low=0, shared_experts=self.shared_experts, dense_layers=self.dense_layers)
         checks.done()
@@ -151,7 +93,7 @@ class ModelSpec:
     source: str = ""
 
     def __post_init__(self) -> None:
-        checks = _Checks("model")
+        checks = Checks("model")
         sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context")
         checks.whole(**{name: getattr(self, name) for name in sizes})
         checks.rule(
@@ -192,23 +134,33 @@ class ClusterSpec:
     """Equal nodes of equal GPUs. Bandwidths are peak, one direction.
 
     ``peak_flops_per_s`` is dense (no sparsity) for one GPU, by precision; a precision that is missing has no
-    tensor-core path on this GPU. ``intra_node`` is one GPU's link to the others of its node, ``inter_node`` one whole
-    node's network.
+    tensor-core path on this GPU. ``multiprocessors`` work on one output tile each. ``flash_efficiency`` is what a causal
+    flash-attention forward reaches of the peak, by kernel. ``intra_node`` is one GPU's link to the others of its node,
+    ``inter_node`` one whole node's network; rings over n nodes get (n / ``network_flat_nodes``) ** -``network_decay`` of
+    it where n is larger.
     """
 
     name: str
+    chip: str
     gpus: int
     gpus_per_node: int
     peak_flops_per_s: Mapping[Precision, float] = field(hash=False)
+    multiprocessors: int
+    flash_efficiency: Mapping[str, float] = field(hash=False)
     memory_bytes: float
     hbm_bytes_per_s: float
     intra_node: LinkSpec
     inter_node: LinkSpec
+    network_decay: float = 0.0
+    network_flat_nodes: float = 1.0
     source: str = ""
 
     def __post_init__(self) -> None:
-        checks = _Checks("cluster")
-        checks.whole(gpus=self.gpus, gpus_per_node=self.gpus_per_node)
+        checks = Checks("cluster")
+        checks.whole(gpus=self.gpus, gpus_per_node=self.gpus_per_node, multiprocessors=self.multiprocessors)
+        checks.fraction(**{f"flash_efficiency.{kernel}": value for kernel, value in self.flash_efficiency.items()})
+        checks.not_negative(network_decay=self.network_decay)
+        checks.positive(network_flat_nodes=self.network_flat_nodes)
         checks.positive(**{f"peak_tflops.{k}": v / 1e12 for k, v in self.peak_flops_per_s.items()})
         checks.positive(
             memory_gb=self.memory_bytes / 1e9,
@@ -229,7 +181,9 @@ class ParallelLayout:
 
     ``d=None`` takes every GPU of the cluster, ``v=None`` as many stages per rank as the schedule is made for.
     ``partition`` is ``balanced`` (as even as the units allow), ``even`` (refused where they do not divide) or the units
-    of each of the p*v stages in order.
+    of each of the p*v stages in order. ``shard`` data ranks share what ZeRO divides (None: all d c of them).
+    ``rank_order`` says how global ranks are numbered, innermost degree first. ``spread_vocab`` divides embedding and head
+    over all pipeline ranks (Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024).
     """
 
     t: int = 1
@@ -239,12 +193,21 @@ class ParallelLayout:
     e: int = 1
     v: int | None = None
     zero: int = 0
+    shard: int | None = None
     sequence_parallel: bool = False
+    context: ContextParallel = "ring"
+    rank_order: str = "tcdp"
+    spread_vocab: bool = False
     partition: Literal["balanced", "even"] | tuple[int, ...] = "balanced"
 
     def __post_init__(self) -> None:
-        checks = _Checks("parallel")
-        checks.whole(t=self.t, p=self.p, d=self.d, c=self.c, e=self.e, v=self.v)
+        checks = Checks("parallel")
+        checks.whole(t=self.t, p=self.p, d=self.d, c=self.c, e=self.e, v=self.v, shard=self.shard)
+        checks.choice(ContextParallel, context=self.context)
+        checks.rule(
+            sorted(self.rank_order) == sorted("tcdp"),
+            f"parallel.rank_order={self.rank_order!r} must hold each of t, c, d, p once. Nearest: tcdp.",
+        )
         checks.rule(
             isinstance(self.zero, int) and 0 <= self.zero <= 3, f"parallel.zero={self.zero} must be 0, 1, 2 or 3."
         )
@@ -263,7 +226,9 @@ class ParallelLayout:
 class Training:
     """One step: batch sizes in sequences, ``seq_length`` in tokens (``None`` takes the model's context), the recipe.
 
-    ``gradient_bytes`` are held for each parameter, ``reduce_bytes`` sent for each in the gradient reduction.
+    ``recompute_layers`` of each stage run again backward (None: all of them), first ones first. ``optimizer_barrier``:
+    every rank waits for the slowest before the weights change; without it (Qi et al., "Zero Bubble", 2024, section 4)
+    steps follow each other as fast as the longest rank allows.
     """
 
     micro_batch: int
@@ -271,15 +236,17 @@ class Training:
     seq_length: int | None = None
     precision: Precision = "bf16"
     recompute: Recompute = "none"
+    recompute_layers: int | tuple[int, ...] | None = None
     attention: Attention = "flash"
     dropout: bool = False
-    gradient_bytes: int = 4
-    reduce_bytes: int = 4
+    optimizer_barrier: bool = True
 
     def __post_init__(self) -> None:
-        checks = _Checks("training")
+        checks = Checks("training")
         checks.whole(micro_batch=self.micro_batch, global_batch=self.global_batch, seq_length=self.seq_length)
-        checks.whole(gradient_bytes=self.gradient_bytes, reduce_bytes=self.reduce_bytes)
+        again = self.recompute_layers
+        for layers in again if isinstance(again, tuple) else (again,):
+            checks.whole(low=0, recompute_layers=layers)
         checks.choice(Precision, precision=self.precision)
         checks.choice(Recompute, recompute=self.recompute)
         checks.choice(Attention, attention=self.attention)
@@ -287,41 +254,98 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostConstants:
-    """The few measured constants of the cost model; ``kind="lecture"`` is the idealised model, which uses none of them.
+class StackSpec:
+    """What differs between training frameworks: kernels, what hides behind what, recipes, buffers.
 
-    Efficiencies are achieved over peak. ``gemm_half_dim`` is the size of a matrix dimension at which a matrix product
-    reaches half its asymptotic speed. Bytes are per element of the named tensor, moved forward through memory.
+    ``gemm_efficiency`` is what a large matrix product reaches of the peak, by ``ClusterSpec.chip``; ``default`` stands for
+    chips that were never measured. ``fp8_efficiency`` is fp8's share of that. Times are the host's for one layer's kernels
+    (``launch``), ``synchronous`` if the host waits for each. Bytes move through memory forward: per hidden element
+    (``norm_bytes``), per element of the MLP's activation (``mlp_bytes``), per logit (``logits_bytes``), per updated
+    parameter (``optimizer_bytes``). Overlaps are the shares hidden behind computing; ``gather_interference`` is what
+    hidden ZeRO-3 gathering still costs. ``blocking_hops``: a rank stands still while it hands its result on.
+    Memory: gradients held and sent per parameter, activations over what is counted, bytes kept per hidden element by
+    norms, bytes per logit, whole vocabularies on every tensor rank (``logits_gathered``), what the driver and the
+    libraries hold, and the allocator's slack over what is asked for.
+    """
+
+    name: str
+    gemm_efficiency: Mapping[str, float] = field(hash=False)
+    fp8_efficiency: float = 1.0
+    forward_launch_s: float = 0.0
+    backward_launch_s: float = 0.0
+    synchronous: bool = False
+    norm_bytes: float = 0.0
+    mlp_bytes: float = 0.0
+    logits_bytes: float = 0.0
+    optimizer_bytes: float = 0.0
+    tp_overlap: float = 0.0
+    dp_overlap: float = 0.0
+    gather_interference: float = 0.0
+    blocking_hops: bool = True
+    hop_start_s: float = 0.0
+    step_s: float = 0.0
+    gradient_bytes: int = 4
+    reduce_bytes: int = 4
+    activation_scale: float = 1.0
+    norm_kept_bytes: float = 4.0
+    logits_held_bytes: float = 0.0
+    logits_gathered: bool = False
+    device_context_bytes: float = 0.0
+    slack: float = 0.0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        checks = Checks("stack")
+        checks.rule("default" in self.gemm_efficiency, "stack.gemm_efficiency needs a value for default.")
+        checks.fraction(**{f"gemm_efficiency.{chip}": value for chip, value in self.gemm_efficiency.items()})
+        checks.fraction(
+            tp_overlap=self.tp_overlap, dp_overlap=self.dp_overlap, gather_interference=self.gather_interference,
+            slack=self.slack,
+        )  # fmt: skip
+        checks.positive(
+            **{f"gemm_efficiency.{chip}": value for chip, value in self.gemm_efficiency.items()},
+            fp8_efficiency=self.fp8_efficiency, activation_scale=self.activation_scale,
+        )  # fmt: skip
+        checks.whole(gradient_bytes=self.gradient_bytes, reduce_bytes=self.reduce_bytes)
+        human = {
+            "forward_launch_us": self.forward_launch_s * 1e6, "backward_launch_us": self.backward_launch_s * 1e6,
+            "hop_start_us": self.hop_start_s * 1e6, "step_ms": self.step_s * 1e3,
+            "device_context_gb": self.device_context_bytes / 1e9,
+        }  # fmt: skip
+        moved = ("norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "norm_kept_bytes", "logits_held_bytes")
+        checks.not_negative(**human, **{name: getattr(self, name) for name in moved})
+        checks.done()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostConstants:
+    """The few constants that all machines and stacks share; ``kind="lecture"`` is the idealised model, without any.
+
+    Efficiencies are achieved over peak. ``gemm_inner_half_dim`` is the inner dimension at which a matrix product reaches
+    half its asymptotic speed. ``collective_start_s`` is what a collective of two ranks takes before bytes flow.
+    ``score_bytes`` moves for each attention score through memory, by kernel.
     """
 
     kind: CostKind
-    gemm_efficiency: float = 1.0
-    gemm_half_dim: float = 0.0
-    attention_efficiency: float = 1.0
-    flash_efficiency: float = 1.0
+    gemm_inner_half_dim: float = 0.0
+    unfused_efficiency: float = 1.0
     hbm_efficiency: float = 1.0
     intra_node_efficiency: float = 1.0
     inter_node_efficiency: float = 1.0
-    norm_bytes: float = 0.0
-    mlp_bytes: float = 0.0
-    score_bytes: float = 0.0
-    logits_bytes: float = 0.0
-    optimizer_bytes: float = 0.0
-    layer_launch_s: float = 0.0
-    logits_held_bytes: float = 0.0
-    dp_overlap: float = 0.0
-    device_context_bytes: float = 0.0
+    collective_start_s: float = 0.0
+    torch_score_bytes: float = 0.0
+    unfused_score_bytes: float = 0.0
 
     def __post_init__(self) -> None:
-        checks = _Checks("costs")
+        checks = Checks("costs")
         checks.choice(CostKind, kind=self.kind)
-        efficiencies = [name for name in self.__slots__ if name.endswith("_efficiency")]
-        checks.positive(**{name: getattr(self, name) for name in efficiencies})
-        checks.fraction(**{name: getattr(self, name) for name in efficiencies}, dp_overlap=self.dp_overlap)
-        human = {"layer_launch_s": ("layer_launch_us", 1e6), "device_context_bytes": ("device_context_gb", 1e-9)}
-        rest = [name for name in self.__slots__ if name not in (*efficiencies, *human, "kind", "dp_overlap")]
-        checks.not_negative(**{name: getattr(self, name) for name in rest})
-        checks.not_negative(**{key: getattr(self, name) * scale for name, (key, scale) in human.items()})
+        efficiencies = {name: getattr(self, name) for name in self.__slots__ if name.endswith("_efficiency")}
+        checks.positive(**efficiencies)
+        checks.fraction(**efficiencies)
+        checks.not_negative(
+            gemm_inner_half_dim=self.gemm_inner_half_dim, collective_start_us=self.collective_start_s * 1e6,
+            torch_score_bytes=self.torch_score_bytes, unfused_score_bytes=self.unfused_score_bytes,
+        )  # fmt: skip
         checks.done()
 
 
@@ -337,27 +361,4 @@ class Point:
     options: tuple[tuple[str, int | float | str], ...] = ()
     """The schedule's own options that are set, such as ``group`` of interleaved_1f1b, by name."""
     costs: CostConstants = field(default_factory=lambda: CostConstants(kind="lecture"))
-
-
-def divisors(n: int) -> Iterator[int]:
-    """The divisors of ``n`` in rising order.
-
-    >>> list(divisors(12))
-    [1, 2, 3, 4, 6, 12]
-    """
-    small = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
-    yield from small
-    yield from (n // k for k in reversed(small) if k * k != n)
-
-
-def nearest_divisors(n: int, wanted: int) -> str:
-    """The divisors of ``n`` around ``wanted``, as an error message names them.
-
-    >>> nearest_divisors(96, 5)
-    '4 or 6'
-    >>> nearest_divisors(96, 200)
-    '96'
-    """
-    below = [k for k in divisors(n) if k <= wanted]
-    above = [k for k in divisors(n) if k > wanted]
-    return " or ".join(str(k) for k in below[-1:] + above[:1])
+    stack: StackSpec = field(default_factory=lambda: StackSpec(name="ideal", gemm_efficiency={"default": 1.0}))

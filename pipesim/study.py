@@ -9,6 +9,7 @@ from typing import Any
 
 from pipesim import config as configs_
 from pipesim import demos, legality
+from pipesim.checks import Invalid
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
 from pipesim.plan import grid
@@ -20,7 +21,6 @@ from pipesim.results import folder as folders
 from pipesim.results import manifest, schema, store
 from pipesim.results.folder import MANIFEST, Staging
 from pipesim.results.schema import Row
-from pipesim.specs import Invalid
 from pipesim.swept import settings
 
 LANGUAGES = ("en", "zh")

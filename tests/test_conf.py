@@ -11,7 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from pipesim import compose, config, legality, specs
-from pipesim.specs import Invalid
+from pipesim.checks import Invalid
 
 GROUPS = {
     folder.name: sorted(path.stem for path in folder.glob("*.yaml"))

@@ -6,12 +6,12 @@ import re
 import pytest
 
 from pipesim import compose, config, demos
+from pipesim.checks import Invalid
 from pipesim.report.document import Observations, Table, TimelineView
 from pipesim.report.markdown import to_markdown
 from pipesim.report.terminal import print_document
 from pipesim.report.timeline_text import draw
 from pipesim.results import schema
-from pipesim.specs import Invalid
 
 NAMES = ("timelines", "bubble", "activation_memory", "bloom_3d")
 FIGURE = re.compile(r"\d+(?:\.\d+)?")

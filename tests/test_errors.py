@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipesim import compose, config, errors, specs, study
+from pipesim import checks, compose, config, errors, study
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 
@@ -81,7 +81,7 @@ VALUES = [
     ({"parallel.p": -3}, ["parallel.p=-3 must lie between 1", "Nearest: 1"]),
     ({"parallel.d": 0}, ["parallel.d=0"]),
     ({"parallel.zero": 4}, ["parallel.zero=4 must be 0, 1, 2 or 3"]),
-    ({"training.micro_batch": 10**30}, [f"training.micro_batch={10**30}", f"Nearest: {specs.MAX_INT}"]),
+    ({"training.micro_batch": 10**30}, [f"training.micro_batch={10**30}", f"Nearest: {checks.MAX_INT}"]),
     ({"parallel.t": 10**30}, [f"parallel.t={10**30}"]),
     ({"model.layers": 10**30}, [f"model.layers={10**30}"]),
     ({"model.layers": 10**12}, ["model.layers=1000000000000"]),
@@ -183,7 +183,7 @@ def test_exit_codes_tell_success_from_failure_from_a_mistake(capsys):
     os.environ["HYDRA_FULL_ERROR"] = "0"
     assert errors.guarded(failing(errors.FailedPoints("1 of 2 points failed"))) == 1
     os.environ["HYDRA_FULL_ERROR"] = "0"
-    assert errors.guarded(failing(specs.Invalid(["a is wrong.", "b is wrong."]))) == 2
+    assert errors.guarded(failing(checks.Invalid(["a is wrong.", "b is wrong."]))) == 2
     os.environ["HYDRA_FULL_ERROR"] = "0"
     assert errors.guarded(failing(KeyboardInterrupt())) == 130
     err = capsys.readouterr().err
@@ -204,8 +204,8 @@ def test_a_fault_of_ours_is_never_called_the_users_mistake(fault):
 
 def test_everything_is_raised_when_hydra_is_asked_for_full_errors(monkeypatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    with pytest.raises(specs.Invalid):
-        errors.guarded(failing(specs.Invalid(["a is wrong."])))
+    with pytest.raises(checks.Invalid):
+        errors.guarded(failing(checks.Invalid(["a is wrong."])))
 
 
 def test_what_was_meant_is_suggested_first_and_nothing_if_nothing_is_like_it():

@@ -11,22 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipesim import schedules
+from pipesim.checks import Invalid, divisors, nearest_divisors
 from pipesim.estimate import evaluate
 from pipesim.legality import micro_batches, resolve
-from pipesim.specs import (
-    ClusterSpec,
-    CostConstants,
-    Invalid,
-    LinkSpec,
-    Mla,
-    ModelSpec,
-    Moe,
-    ParallelLayout,
-    Point,
-    Training,
-    divisors,
-    nearest_divisors,
-)
+from pipesim.specs import ClusterSpec, CostConstants, LinkSpec, Mla, ModelSpec, Moe, ParallelLayout, Point, Training
 
 LAW = settings(deadline=None, max_examples=30)
 

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from pipesim import compose, config, demos
+from pipesim.checks import Invalid
 from pipesim.demos.zoo_runs import gather
 from pipesim.report.document import Observations, Table, TimelineView
 from pipesim.report.figures import figures
@@ -14,7 +15,6 @@ from pipesim.report.terminal import print_document
 from pipesim.results import schema
 from pipesim.schedules import make_schedule, schedule_names
 from pipesim.simulate import simulate, steady_period_s
-from pipesim.specs import Invalid
 
 GOLDEN = {
     ("gpipe", 1): (33, 33, 8),

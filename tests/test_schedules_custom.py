@@ -3,7 +3,7 @@
 import pytest
 
 from pipesim import compose, make_schedule, schedules, study
-from pipesim.specs import Invalid
+from pipesim.checks import Invalid
 
 
 def asked(*overrides):

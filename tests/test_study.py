@@ -9,10 +9,10 @@ import re
 import pytest
 
 from pipesim import compose, config, errors, study
+from pipesim.checks import Invalid
 from pipesim.results import store
 from pipesim.results.folder import Staging, StudyFolderError
 from pipesim.results.schema import COLUMNS
-from pipesim.specs import Invalid
 
 
 @pytest.fixture(scope="module")

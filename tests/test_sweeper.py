@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipesim import compose, config, errors
+from pipesim.checks import Invalid
 from pipesim.results import store
-from pipesim.specs import Invalid
 
 RUN = Path(__file__).parents[1] / "experiments" / "run.py"
 

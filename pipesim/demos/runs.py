@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipesim.checks import Invalid
 from pipesim.demos.claims import Say
 from pipesim.results.schema import Row
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
 from pipesim.simulate.kernel import FloatArray
 from pipesim.simulate.timeline import Timeline
-from pipesim.specs import Invalid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

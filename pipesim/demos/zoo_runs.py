@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from pipesim.checks import Invalid
 from pipesim.results.schema import Row
 from pipesim.schedules import canonical_name, make_schedule, problems, schedule_names, warnings
 from pipesim.schedules.action import Schedule
 from pipesim.simulate import lower_bounds, simulate, steady_period_s
 from pipesim.simulate.timeline import Timeline
-from pipesim.specs import Invalid
 
 TIMES = ("forward", "input_grad", "weight_grad")
 

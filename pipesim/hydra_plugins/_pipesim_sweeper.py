@@ -9,7 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from pipesim import compose, study
-from pipesim.specs import Invalid
+from pipesim.checks import Invalid
 
 
 def sweep(loader: ConfigLoader, master: DictConfig, params: dict[str, Any], arguments: list[str]) -> None:

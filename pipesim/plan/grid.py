@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from pipesim import legality
+from pipesim.checks import Invalid
 from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, Batch, evaluate, shape_key
 from pipesim.results.schema import Row
 from pipesim.simulate import Deadlock
-from pipesim.specs import Invalid, Point
+from pipesim.specs import Point
 
 log = logging.getLogger(__name__)
 
