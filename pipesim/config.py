@@ -24,7 +24,7 @@ _BESIDE, _INSTALLED = Path(__file__).parents[1] / "conf", Path(__file__).parent 
 CONF_DIR = _BESIDE if (_BESIDE / "config.yaml").exists() else _INSTALLED
 """The config groups: beside the package in a checkout, inside it where it is installed."""
 
-ASKED = ("model", "cluster", "parallel", "training", "schedule", "costs")
+ASKED = ("model", "cluster", "parallel", "training", "schedule", "stack", "costs")
 """The groups that decide a row; the others say where results go and what is shown."""
 
 
@@ -77,15 +77,20 @@ class ClusterConf:
     """Peaks are dense, bandwidths one direction; the network's is for a whole node."""
 
     name: str = MISSING
+    chip: str = MISSING
     gpus: int = MISSING
     gpus_per_node: int = MISSING
     peak_tflops: dict[str, float] = MISSING
+    multiprocessors: int = MISSING
+    flash_efficiency: dict[str, float] = MISSING
     memory_gb: float = MISSING
     hbm_gb_per_s: float = MISSING
     intra_node_gb_per_s: float = MISSING
     intra_node_latency_us: float = MISSING
     inter_node_gb_per_s: float = MISSING
     inter_node_latency_us: float = MISSING
+    network_decay: float = 0.0
+    network_flat_nodes: float = 1.0
     source: str = ""
 
 
@@ -103,7 +108,11 @@ class ParallelConf:
     e: int = 1
     v: int | None = None
     zero: int = 0
+    shard: int | None = None
     sequence_parallel: bool = False
+    context: str = "ring"
+    rank_order: str = "tcdp"
+    spread_vocab: bool = False
     partition: Any = "balanced"
 
 
@@ -114,10 +123,10 @@ class TrainingConf:
     seq_length: int | None = None
     precision: str = "bf16"
     recompute: str = "none"
+    recompute_layers: Any = None
     attention: str = "flash"
     dropout: bool = False
-    gradient_bytes: int = 4
-    reduce_bytes: int = 4
+    optimizer_barrier: bool = True
 
 
 @dataclass
@@ -134,26 +143,49 @@ class ScheduleConf:
 
 
 @dataclass
+class StackConf:
+    """Units as in ``specs.StackSpec``, but times in µs and ms and the device context in GB."""
+
+    name: str = MISSING
+    gemm_efficiency: dict[str, float] = MISSING
+    fp8_efficiency: float = 1.0
+    forward_launch_us: float = 0.0
+    backward_launch_us: float = 0.0
+    synchronous: bool = False
+    norm_bytes: float = 0.0
+    mlp_bytes: float = 0.0
+    logits_bytes: float = 0.0
+    optimizer_bytes: float = 0.0
+    tp_overlap: float = 0.0
+    dp_overlap: float = 0.0
+    gather_interference: float = 0.0
+    blocking_hops: bool = True
+    hop_start_us: float = 0.0
+    step_ms: float = 0.0
+    gradient_bytes: int = 4
+    reduce_bytes: int = 4
+    activation_scale: float = 1.0
+    norm_kept_bytes: float = 4.0
+    logits_held_bytes: float = 0.0
+    logits_gathered: bool = False
+    device_context_gb: float = 0.0
+    slack: float = 0.0
+    source: str = ""
+
+
+@dataclass
 class CostsConf:
-    """Units as in ``specs.CostConstants``, but launch times in µs and the device context in GB."""
+    """Units as in ``specs.CostConstants``, but the start of a collective in µs."""
 
     kind: str = MISSING
-    gemm_efficiency: float = 1.0
-    gemm_half_dim: float = 0.0
-    attention_efficiency: float = 1.0
-    flash_efficiency: float = 1.0
+    gemm_inner_half_dim: float = 0.0
+    unfused_efficiency: float = 1.0
     hbm_efficiency: float = 1.0
     intra_node_efficiency: float = 1.0
     inter_node_efficiency: float = 1.0
-    norm_bytes: float = 0.0
-    mlp_bytes: float = 0.0
-    score_bytes: float = 0.0
-    logits_bytes: float = 0.0
-    optimizer_bytes: float = 0.0
-    layer_launch_us: float = 0.0
-    logits_held_bytes: float = 0.0
-    dp_overlap: float = 0.0
-    device_context_gb: float = 0.0
+    collective_start_us: float = 0.0
+    torch_score_bytes: float = 0.0
+    unfused_score_bytes: float = 0.0
     source: str = ""
 
 
@@ -260,6 +292,7 @@ class Config:
     parallel: ParallelConf = field(default_factory=ParallelConf)
     training: TrainingConf = field(default_factory=TrainingConf)
     schedule: ScheduleConf = field(default_factory=ScheduleConf)
+    stack: StackConf = field(default_factory=StackConf)
     costs: CostsConf = field(default_factory=CostsConf)
     demo: DemoConf | None = None
     grid: GridConf | None = None
@@ -305,6 +338,7 @@ def asked(config: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], Point
         "point_id": point_id(config),
         "model": config["model"]["name"],
         "cluster": config["cluster"]["name"],
+        "stack": config["stack"]["name"],
         "costs": config["costs"]["kind"],
         "schedule": canonical_name(config["schedule"]["name"]) or config["schedule"]["name"],
         **{key: parallel[key] for key in ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")},
@@ -322,12 +356,13 @@ def build(config: Mapping[str, Any]) -> Point:
     for name, make in (
         ("model", build_model),
         ("cluster", build_cluster),
-        ("layout", lambda c: _layout(c["parallel"])),
-        ("training", lambda c: specs.Training(**c["training"])),
-        ("costs", lambda c: _costs(c["costs"])),
+        ("layout", _layout),
+        ("training", _training),
+        ("stack", build_stack),
+        ("costs", build_costs),
     ):
         try:
-            parts[name] = make(config[name] if name in ("model", "cluster") else config)
+            parts[name] = make(config["parallel" if name == "layout" else name])
         except Invalid as error:
             problems += error.problems
     if problems:
@@ -367,13 +402,18 @@ def build_cluster(conf: Mapping[str, Any]) -> specs.ClusterSpec:
 
     return specs.ClusterSpec(
         name=conf["name"],
+        chip=conf["chip"],
         gpus=conf["gpus"],
         gpus_per_node=conf["gpus_per_node"],
         peak_flops_per_s={precision: tflops * 1e12 for precision, tflops in conf["peak_tflops"].items()},
+        multiprocessors=conf["multiprocessors"],
+        flash_efficiency=conf["flash_efficiency"],
         memory_bytes=conf["memory_gb"] * 1e9,
         hbm_bytes_per_s=conf["hbm_gb_per_s"] * 1e9,
         intra_node=link("intra_node"),
         inter_node=link("inter_node"),
+        network_decay=conf["network_decay"],
+        network_flat_nodes=conf["network_flat_nodes"],
         source=conf["source"],
     )
 
@@ -388,8 +428,26 @@ def _layout(conf: Mapping[str, Any]) -> specs.ParallelLayout:
     return specs.ParallelLayout(**values)
 
 
-def _costs(conf: Mapping[str, Any]) -> specs.CostConstants:
-    values = {key: value for key, value in conf.items() if key != "source"}
-    values["layer_launch_s"] = values.pop("layer_launch_us") * 1e-6
+def _training(conf: Mapping[str, Any]) -> specs.Training:
+    values = dict(conf)
+    again = values["recompute_layers"]
+    if isinstance(again, list):
+        values["recompute_layers"] = tuple(again)
+    elif again is not None and not isinstance(again, int):
+        raise Invalid([f"training.recompute_layers={again!r} must be null, layers of every stage, or a list of them."])
+    return specs.Training(**values)
+
+
+def build_stack(conf: Mapping[str, Any]) -> specs.StackSpec:
+    values = dict(conf)
+    for key, unit in (("forward_launch", 1e-6), ("backward_launch", 1e-6), ("hop_start", 1e-6)):
+        values[f"{key}_s"] = values.pop(f"{key}_us") * unit
+    values["step_s"] = values.pop("step_ms") * 1e-3
     values["device_context_bytes"] = values.pop("device_context_gb") * 1e9
+    return specs.StackSpec(**values)
+
+
+def build_costs(conf: Mapping[str, Any]) -> specs.CostConstants:
+    values = {key: value for key, value in conf.items() if key != "source"}
+    values["collective_start_s"] = values.pop("collective_start_us") * 1e-6
     return specs.CostConstants(**values)

@@ -5,39 +5,45 @@ Points that share everything but their numbers are evaluated as arrays; one poin
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipesim.costs import full, lecture
+from pipesim.costs.columns import column, kind
 from pipesim.costs.cut import Cut
 from pipesim.costs.prices import Prices
+from pipesim.costs.stage import StageSeconds
 from pipesim.legality import micro_batches
-from pipesim.schedules import make_schedule
+from pipesim.schedules import make_schedule, ranks_of_stages
 from pipesim.schedules.action import IntArray, Op, Schedule
 from pipesim.schedules.rules import dependencies
-from pipesim.simulate import idle, lower_bounds, peak_held, simulate
+from pipesim.simulate import idle, lower_bounds, peak_held, simulate, steady_period_s
 from pipesim.simulate.kernel import FloatArray
 from pipesim.simulate.timeline import Timeline
 from pipesim.specs import Point
 
 COMPUTE_ITEMS = ("matmul", "attention", "elementwise", "launch", "recompute")
 COMMUNICATION_ITEMS = ("tp", "cp", "ep")
-TIME_ITEMS = (*COMPUTE_ITEMS, *COMMUNICATION_ITEMS, "imbalance", "bubble", "pp_exposed", "dp_exposed", "optimizer")
+TIME_ITEMS = (
+    *COMPUTE_ITEMS, *COMMUNICATION_ITEMS, "imbalance", "bubble", "pp_exposed", "dp_exposed", "optimizer", "fixed",
+)  # fmt: skip
 """In seconds these sum to the step time, in this order."""
 
-MEMORY_ITEMS = ("weights", "gradients", "optimizer", "activation", "logits", "context")
+MEMORY_ITEMS = ("weights", "gradients", "optimizer", "activation", "logits", "buffers", "slack", "context")
 """In bytes these sum to the memory of the heaviest rank, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Estimates of points that share one schedule. Arrays have one entry per point, lists one array per point."""
+    """Estimates of points that share one ``price_key``. Arrays have one entry per point, lists one array per point."""
 
-    schedule: Schedule
     seconds: dict[str, FloatArray]
     """By item of ``TIME_ITEMS``."""
     bytes: dict[str, FloatArray]
@@ -47,52 +53,93 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pipeline:
-    """Where the schedule puts what, shape (p, stages): whether the rank holds the stage; sends of each rank per step."""
+class _Places:
+    """Where a schedule puts what: whether a rank holds a stage, shape (p, stages); sends of each rank per step."""
 
     holds: FloatArray
     sends: IntArray
     peak_inflight: tuple[int, ...]
 
 
-def shape_key(point: Point) -> tuple[object, ...]:
-    """Resolved points with equal keys can be evaluated together."""
+def price_key(point: Point) -> tuple[object, ...]:
+    """Resolved points with equal keys can be priced together, as arrays."""
     layout, training = point.layout, point.training
     return (
-        point.model, point.cluster, point.costs, point.schedule, micro_batches(point),
-        layout.p, layout.v, layout.zero, layout.sequence_parallel, layout.partition,
-        training.precision, training.recompute, training.attention, training.dropout,
-        training.gradient_bytes, training.reduce_bytes, training.global_batch, point.options,
-        point if point.schedule == "auto" else None,  # its order is made for the point's own times
+        kind(point.model), point.cluster, point.costs, point.stack, layout.zero, layout.sequence_parallel, layout.context,
+        layout.rank_order, layout.spread_vocab, layout.shard is None, training.precision, training.recompute,
+        training.attention, training.dropout, point.schedule, layout.p, layout.v,
     )  # fmt: skip
 
 
+def schedule_key(point: Point) -> tuple[object, ...]:
+    """Of points with one ``price_key``, those with equal keys run the same schedule."""
+    alone = point if point.schedule == "auto" else None  # its order is made for the point's own times
+    return point.options, micro_batches(point), point.training.optimizer_barrier, alone
+
+
 def evaluate(points: Sequence[Point]) -> Batch:
-    """The estimates of resolved points with one ``shape_key``."""
+    """The estimates of resolved points with one ``price_key``."""
     first = points[0]
-    cut = _cut(points)
-    prices = (lecture if first.costs.kind == "lecture" else full).price(first, cut)
-    m = micro_batches(first)
+    cut = cut_of(points)
+    ranks = ranks_of_stages(first.schedule, first.layout.p, first.layout.v or 1)
+    prices = (lecture if first.costs.kind == "lecture" else full).price(points, cut, ranks)
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, point in enumerate(points):
+        groups.setdefault(schedule_key(point), []).append(index)
+    parts = [_scheduled([points[i] for i in members], _taken(prices, np.array(members))) for members in groups.values()]
+    order = np.argsort(np.concatenate(list(groups.values())))
+    seconds, held, columns = (_joined([part[k] for part in parts], order) for k in range(3))
+    tokens = np.array([point.training.global_batch * _seq_length(point) for point in points], np.float64)
+    columns |= _throughput(points, prices, sum(seconds.values()), tokens)
+    return Batch(seconds=seconds, bytes=held, columns=columns)
+
+
+Columns = dict[str, Any]
+
+
+def _scheduled(points: Sequence[Point], prices: Prices) -> tuple[Columns, Columns, Columns]:
+    """Seconds, bytes and other columns of points that run one schedule."""
+    first, m = points[0], micro_batches(points[0])
     stage_s = [np.asarray(sum(items.values())) for items in prices.seconds]
-    schedule = _schedule(
-        first.schedule, first.layout.p, m, first.layout.v, first.options, [op[0] for op in stage_s], prices.hop_s[0]
-    )
-    pipeline = _pipeline(schedule)
-    seconds, timing = _seconds(prices, schedule, pipeline, m, stage_s)
-    held, memory = _memory(prices, schedule, pipeline)
-    step_s = sum(seconds.values())
-    tokens = first.training.global_batch * np.array([_seq_length(point) for point in points], np.float64)
-    columns = timing | memory | _throughput(points, prices, step_s, tokens)
+    sizes = (first.layout.p, m, first.layout.v)
+    schedule = _schedule(first.schedule, *sizes, first.options, [op[0] for op in stage_s], prices.hop_s[0])
+    places = _places(schedule)
+    seconds, timing = _seconds(prices, schedule, places, m, first.training.optimizer_barrier)
+    held, memory = _memory(prices, schedule, places)
+    columns = timing | memory
     columns |= {
         "num_microbatches": np.full(len(points), m),
-        "model_params": np.full(len(points), float(prices.model_parameters)),
-        "peak_inflight": [pipeline.peak_inflight] * len(points),
-        "dp_bytes_per_gpu": _on_ranks(prices.dp_sent_bytes, pipeline).max(axis=1),
-        "tp_bytes_per_gpu": m * _on_ranks(prices.tp_sent_bytes, pipeline).max(axis=1),
-        "pp_bytes_per_gpu": pipeline.sends.max() * prices.hop_bytes / schedule.segments,
+        "model_params": prices.model_parameters,
+        "peak_inflight": [places.peak_inflight] * len(points),
+        "dp_bytes_per_gpu": _on_ranks(prices.dp_sent_bytes, places).max(axis=1),
+        "tp_bytes_per_gpu": m * _on_ranks(prices.tp_sent_bytes, places).max(axis=1),
+        "pp_bytes_per_gpu": places.sends.max() * prices.hop_bytes / schedule.segments,
         "hop_s": prices.hop_s,
     }
-    return Batch(schedule=schedule, seconds=seconds, bytes=held, columns=columns)
+    return seconds, held, columns
+
+
+def _taken(prices: Prices, members: IntArray) -> Prices:
+    """The prices of some of the points."""
+    values = {field.name: getattr(prices, field.name) for field in dataclasses.fields(prices)}
+    taken = {name: value[members] if isinstance(value, np.ndarray) else value for name, value in values.items()}
+    ops = (
+        {item: np.broadcast_to(s, prices.parameters.shape)[members] for item, s in op.items()} for op in prices.seconds
+    )
+    return Prices(**taken | {"seconds": StageSeconds(*ops)})
+
+
+def _joined(parts: Sequence[Columns], order: IntArray) -> Columns:
+    """Columns of all groups in the order of the points."""
+    joined: Columns = {}
+    for name in parts[0]:
+        values = [part[name] for part in parts]
+        if isinstance(values[0], np.ndarray):
+            joined[name] = np.concatenate(values)[order]
+        else:
+            flat = [each for value in values for each in value]
+            joined[name] = [flat[i] for i in order]
+    return joined
 
 
 class Pipeline(NamedTuple):
@@ -137,83 +184,99 @@ def _simulated(schedule: Schedule, stage_s: Sequence[FloatArray], hop_s: float) 
     return simulate(schedule, forward_s, input_grad_s, weight_grad_s, float(hop_s) / schedule.segments)
 
 
-def _cut(points: Sequence[Point]) -> Cut:
+def cut_of(points: Sequence[Point]) -> Cut:
+    """The points' numbers as columns."""
     first = points[0]
-
-    def column(values: list[int | None]) -> FloatArray:
-        return np.array(values, np.float64)[:, None]
-
+    layouts, trainings = [point.layout for point in points], [point.training for point in points]
     return Cut(
-        t=column([point.layout.t for point in points]),
-        d=column([point.layout.d for point in points]),
-        c=column([point.layout.c for point in points]),
-        e=column([point.layout.e for point in points]),
+        t=column([layout.t for layout in layouts]),
+        d=column([layout.d for layout in layouts]),
+        c=column([layout.c for layout in layouts]),
+        e=column([layout.e for layout in layouts]),
+        p=column([layout.p for layout in layouts]),
         gpus=column([_gpus(point) for point in points]),
-        micro_batch=column([point.training.micro_batch for point in points]),
+        micro_batch=column([training.micro_batch for training in trainings]),
         seq_length=column([_seq_length(point) for point in points]),
+        num_microbatches=column([micro_batches(point) for point in points]),
+        shard=None if first.layout.shard is None else column([layout.shard for layout in layouts]),
+        recomputed=np.array([_recomputed(point) for point in points], np.float64),
         zero=first.layout.zero,
         sequence_parallel=first.layout.sequence_parallel,
+        context=first.layout.context,
+        rank_order=first.layout.rank_order,
         recompute=first.training.recompute,
         attention=first.training.attention,
         precision=first.training.precision,
         dropout=first.training.dropout,
-        gradient_bytes=first.training.gradient_bytes,
-        reduce_bytes=first.training.reduce_bytes,
     )
+
+
+def _recomputed(point: Point) -> list[float]:
+    """Layers of each stage that run again backward."""
+    asked, stages = point.training.recompute_layers, point.layout.p * (point.layout.v or 1)
+    if isinstance(asked, tuple):
+        return [float(layers) for layers in asked]
+    return [math.inf if asked is None else float(asked)] * stages
 
 
 def _seq_length(point: Point) -> int:
     return point.training.seq_length or point.model.context
 
 
-def _pipeline(schedule: Schedule) -> _Pipeline:
+@lru_cache(maxsize=64)
+def _places(schedule: Schedule) -> _Places:
     rank_of, needs = schedule.rank_of(), dependencies(schedule).remote
     forwards = schedule.op == Op.F
     holds = np.zeros((schedule.p, schedule.stages))
     holds[rank_of[forwards], schedule.stage[forwards]] = 1
     travels = np.flatnonzero((needs >= 0) & (rank_of[needs] != rank_of))
-    return _Pipeline(
+    return _Places(
         holds=holds,
         sends=np.bincount(rank_of[needs[travels]], minlength=schedule.p).astype(np.int64),
         peak_inflight=tuple(int(peak) for peak in peak_held(schedule, np.ones(schedule.stages))),
     )
 
 
-def _on_ranks(per_stage: FloatArray, pipeline: _Pipeline) -> FloatArray:
+def _on_ranks(per_stage: FloatArray, places: _Places) -> FloatArray:
     """(points, stages) summed over what each rank holds: (points, p). No matrix product: its last bit depends on size."""
-    return np.asarray((per_stage[:, None, :] * pipeline.holds).sum(axis=2))
+    return np.asarray((per_stage[:, None, :] * places.holds).sum(axis=2))
 
 
 def _seconds(
-    prices: Prices, schedule: Schedule, pipeline: _Pipeline, m: int, ops: Sequence[FloatArray]
-) -> tuple[dict[str, FloatArray], dict[str, Any]]:
+    prices: Prices, schedule: Schedule, places: _Places, m: int, barrier: bool
+) -> tuple[Columns, Columns]:
     """Time items, and the figures of the simulated timeline.
 
     What computes or talks on the way is the mean over ranks; the slowest rank's excess is imbalance, its idle time
-    bubble, and what hops between ranks add to the makespan is exposed pipeline communication.
+    bubble, and what handing results on adds is exposed pipeline communication. Without a barrier a step takes as long
+    as the period of steps that follow each other, with the bubble that is left then.
     """
-    free, real = [], []
+    ops = [np.asarray(sum(items.values())) for items in prices.seconds]
+    hops = [op - items["hop"] if "hop" in items else op for op, items in zip(ops, prices.seconds, strict=True)]
+    free, real, whole = [], [], []
     for point, hop_s in enumerate(prices.hop_s):
-        stage_s = [op[point] for op in ops]
-        real.append(_simulated(schedule, stage_s, hop_s))
-        free.append(_simulated(schedule, stage_s, 0.0) if hop_s else real[-1])
-    busy_s = np.array([each.busy_s for each in real])
-    makespan_s, free_s = (np.array([each.makespan_s for each in some]) for some in (real, free))
-    seconds = {
-        item: m * sum(op[item] for op in prices.seconds if item in op).sum(axis=1) / schedule.p  # type: ignore[union-attr]
+        real.append(_simulated(schedule, [op[point] for op in ops], hop_s))
+        free.append(_simulated(schedule, [op[point] for op in hops], 0.0) if hop_s or "hop" in prices.seconds[0] else real[-1])
+        whole.append([_step_s(schedule, each, [op[point] for op in some], hop, barrier)
+                      for each, some, hop in ((free[-1], hops, 0.0), (real[-1], ops, hop_s))])
+    busy_s = np.array([each.busy_s for each in free])
+    free_s, pipeline_s = np.array(whole).T
+    items = {
+        item: m * sum(np.asarray(op[item]) for op in prices.seconds if item in op).sum(axis=1) / schedule.p  # type: ignore[union-attr]
         if any(item in op for op in prices.seconds)
-        else np.zeros(len(makespan_s))
+        else np.zeros(len(pipeline_s))
         for item in (*COMPUTE_ITEMS, *COMMUNICATION_ITEMS)
     }
-    seconds |= {
+    items |= {
         "imbalance": busy_s.max(axis=1) - busy_s.mean(axis=1),
         "bubble": np.maximum(free_s - busy_s.max(axis=1), 0.0),  # sums of one order and another differ in the last bit
-        "pp_exposed": makespan_s - free_s,
-        "dp_exposed": _on_ranks(prices.dp_s, pipeline).max(axis=1),
-        "optimizer": _on_ranks(prices.optimizer_s, pipeline).max(axis=1),
+        "pp_exposed": pipeline_s - free_s,
+        "dp_exposed": _on_ranks(prices.dp_s, places).max(axis=1),
+        "optimizer": _on_ranks(prices.optimizer_s, places).max(axis=1),
+        "fixed": np.full(len(pipeline_s), prices.step_s),
     }
-    return seconds, {
-        "makespan_s": makespan_s,
+    return items, {
+        "makespan_s": np.array([each.makespan_s for each in real]),
         "imbalance": busy_s.max(axis=1) / busy_s.mean(axis=1),
         "efficiency_bound": busy_s.mean(axis=1) / busy_s.max(axis=1),
         "bubble_fraction": np.array([each.bubble_fraction for each in real]),
@@ -224,17 +287,28 @@ def _seconds(
     }
 
 
-def _memory(prices: Prices, schedule: Schedule, pipeline: _Pipeline) -> tuple[dict[str, FloatArray], dict[str, Any]]:
+def _step_s(
+    schedule: Schedule, timeline: Timeline, stage_s: Sequence[FloatArray], hop_s: float, barrier: bool
+) -> float:
+    """What the pipeline adds to a step."""
+    if barrier:
+        return timeline.makespan_s
+    return steady_period_s(schedule, *(op / schedule.segments for op in stage_s), hop_s / schedule.segments)
+
+
+def _memory(prices: Prices, schedule: Schedule, places: _Places) -> tuple[Columns, Columns]:
     """Memory items of the heaviest rank, and the totals of all ranks."""
-    working = np.stack([(prices.working_bytes * row).max(axis=1) for row in pipeline.holds], axis=1)
+    working = np.stack([(prices.working_bytes * row).max(axis=1) for row in places.holds], axis=1)
     items = {
-        "weights": _on_ranks(prices.weights_bytes, pipeline),
-        "gradients": _on_ranks(prices.gradients_bytes, pipeline),
-        "optimizer": _on_ranks(prices.optimizer_bytes, pipeline),
+        "weights": _on_ranks(prices.weights_bytes, places),
+        "gradients": _on_ranks(prices.gradients_bytes, places),
+        "optimizer": _on_ranks(prices.optimizer_bytes, places),
         "activation": peak_held(schedule, prices.kept_bytes / schedule.segments) + working,
-        "logits": _on_ranks(prices.logits_bytes, pipeline),
-        "context": np.full(working.shape, prices.context_bytes),
+        "logits": _on_ranks(prices.logits_bytes, places),
+        "buffers": _on_ranks(prices.buffer_bytes, places),
     }
+    items["slack"] = prices.slack * sum(items.values())
+    items["context"] = np.full(working.shape, prices.context_bytes)
     total = sum(items.values())
     heaviest = np.argmax(total, axis=1)
     every = np.arange(len(heaviest))
@@ -242,7 +316,7 @@ def _memory(prices: Prices, schedule: Schedule, pipeline: _Pipeline) -> tuple[di
     return on_heaviest, {
         "heaviest_rank": heaviest,
         "rank_memory_bytes": list(np.asarray(total)),
-        "params_per_gpu": _on_ranks(prices.parameters, pipeline)[every, heaviest],
+        "params_per_gpu": _on_ranks(prices.parameters, places)[every, heaviest],
     }
 
 

@@ -6,13 +6,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipesim.costs.collectives import Number
+from pipesim.costs.columns import Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import Matrix, dense_matrices, expert_matrices, head_dims
-from pipesim.specs import ClusterSpec, CostConstants, ModelSpec
+from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, StackSpec
 
 BACKWARD_BYTES = 1.5
 """Memory traffic of a backward elementwise kernel over that of its forward: it reads the activation and the gradient."""
+
+FLASH_BACKWARD_FLOPS = 2.5
+"""Of a flash-attention backward over its forward: five products for two. Source: Dao, "FlashAttention-2", 2023, section 4.1."""
+
+FLASH_BACKWARD_SPEED = 0.88
+"""FLOP/s of a flash-attention backward over its forward's. Source: the same, figures 4 to 6, causal, head size 128."""
+
+TILES = ((256, 128, 1.0), (128, 128, 0.95), (256, 64, 0.9), (128, 64, 0.8), (64, 64, 0.65))
+"""Output tiles (rows, columns) that a matrix product may be cut into, and the speed of each over the largest's.
+Source: NVIDIA, "Matrix Multiplication Background User's Guide", sections 3 and 4 (tile efficiency, tile and wave quantization).
+"""
+
+FLASH_KERNELS = ("flash1", "flash", "flash3")
 
 
 class Machine(NamedTuple):
@@ -20,7 +33,11 @@ class Machine(NamedTuple):
 
     peak_flops_per_s: float
     hbm_bytes_per_s: float
+    multiprocessors: int
+    gemm_efficiency: float
+    flash_efficiency: float
     costs: CostConstants
+    stack: StackSpec
 
 
 class Parts(NamedTuple):
@@ -42,46 +59,83 @@ class BlockSeconds(NamedTuple):
     weight_grad: Parts
 
 
-def machine(cluster: ClusterSpec, costs: CostConstants, cut: Cut) -> Machine:
-    achieved = cluster.hbm_bytes_per_s * costs.hbm_efficiency
-    return Machine(cluster.peak_flops_per_s[cut.precision], achieved, costs)
+def machine(cluster: ClusterSpec, costs: CostConstants, stack: StackSpec, cut: Cut) -> Machine:
+    gemm = stack.gemm_efficiency.get(cluster.chip, stack.gemm_efficiency["default"])
+    return Machine(
+        peak_flops_per_s=cluster.peak_flops_per_s[cut.precision],
+        hbm_bytes_per_s=cluster.hbm_bytes_per_s * costs.hbm_efficiency,
+        multiprocessors=cluster.multiprocessors,
+        gemm_efficiency=gemm * (stack.fp8_efficiency if cut.precision == "fp8" else 1.0),
+        flash_efficiency=flash_efficiency(cluster, cut),
+        costs=costs,
+        stack=stack,
+    )
+
+
+def flash_efficiency(cluster: ClusterSpec, cut: Cut) -> float:
+    """Of the peak of the precision asked for; attention itself stays in bf16 where matrices are multiplied in fp8."""
+    if cut.attention not in FLASH_KERNELS:
+        return 1.0
+    known = cluster.flash_efficiency
+    reached = known.get(cut.attention, known.get("flash", 0.5))
+    if cut.precision == "fp8":
+        reached *= cluster.peak_flops_per_s["bf16"] / cluster.peak_flops_per_s["fp8"]
+    return reached
 
 
 def gemm_s(rows: Number, outputs: Number, inputs: Number, on: Machine) -> Number:
-    """Seconds of one matrix product (rows x inputs) (inputs x outputs).
+    """Seconds of one matrix product (rows x inputs) (inputs x outputs): the longer of computing and moving.
 
-        T = 2 M N K / (P e) * (1 + c/M) (1 + c/N) (1 + c/K)
+        T = max(2 M N K / (P e q) (1 + c / K), 2 (M N + N K + M K) / bandwidth)
 
-    P is the peak, e ``gemm_efficiency``, c ``gemm_half_dim``: thin products use the hardware badly. The three factors
-    stand for filling the last tiles and wave and for the start of the inner loop.
+    P is the peak, e the stack's ``gemm_efficiency``, q the useful share of the tiles that are computed, c
+    ``gemm_inner_half_dim``: the inner loop has to start up.
     """
-    thinness: Number = 1.0
-    for dim in (rows, outputs, inputs):
-        thinness = thinness * (1 + on.costs.gemm_half_dim / dim)
-    return 2 * rows * outputs * inputs / (on.peak_flops_per_s * on.costs.gemm_efficiency) * thinness
+    compute = 2 * rows * outputs * inputs / (on.peak_flops_per_s * on.gemm_efficiency)
+    compute = compute / tile_efficiency(rows, outputs, on.multiprocessors) * (1 + on.costs.gemm_inner_half_dim / inputs)
+    move = 2 * (rows * outputs + outputs * inputs + rows * inputs) / on.hbm_bytes_per_s
+    return np.maximum(compute, move)
+
+
+def tile_efficiency(rows: Number, outputs: Number, multiprocessors: int) -> Number:
+    """Useful share of what is computed when the output is cut into tiles and these into waves of one tile for each
+    multiprocessor, with the best of ``TILES``, whichever way it lies.
+    """
+    best: Number = 0.0
+    for long, short, speed in TILES:
+        for high, wide in {(long, short), (short, long)}:
+            tiles = np.ceil(rows / high) * np.ceil(outputs / wide)
+            computed = np.ceil(tiles / multiprocessors) * multiprocessors * high * wide
+            best = np.maximum(best, speed * rows * outputs / computed)
+    return best
 
 
 def layer_seconds(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> BlockSeconds:
-    """One transformer layer. The backward's two halves multiply as much as the forward each."""
-    matmul = sum(_matmul_s(matrix, cut.tokens, cut.t, on) for matrix in dense_matrices(model, moe))
+    """One transformer layer; each of the backward's two halves multiplies as much as the forward, in another shape."""
+    products = [_products_s(matrix, cut.tokens, cut.t, on) for matrix in dense_matrices(model, moe)]
     if moe and model.moe is not None:
         resident = model.moe.experts / cut.e
         rows = cut.tokens * model.moe.top_k / resident  # of one expert, if the router balances
-        matmul = matmul + resident * sum(_matmul_s(matrix, rows, cut.t, on) for matrix in expert_matrices(model))
+        for matrix in expert_matrices(model):
+            products.append(tuple(resident * s for s in _products_s(matrix, rows, cut.t, on)))
+    forward, input_grad, weight_grad = (sum(op) for op in zip(*products, strict=True))
     attention_forward, attention_backward = _attention_s(model, cut, on)
     elementwise = _elementwise_s(model, cut, on, moe=moe)
     return BlockSeconds(
-        forward=Parts(matmul, attention_forward, elementwise),
-        input_grad=Parts(matmul, attention_backward, BACKWARD_BYTES * elementwise),
-        weight_grad=Parts(matmul, 0.0, 0.0),
+        forward=Parts(forward, attention_forward, elementwise),
+        input_grad=Parts(input_grad, attention_backward, BACKWARD_BYTES * elementwise),
+        weight_grad=Parts(weight_grad, 0.0, 0.0),
     )
 
 
 def head_seconds(model: ModelSpec, cut: Cut, on: Machine) -> BlockSeconds:
     """Output matrix and cross-entropy."""
-    matmul = gemm_s(cut.tokens, model.vocab / cut.t, model.hidden, on)
-    loss = cut.tokens * model.vocab / cut.t * on.costs.logits_bytes / on.hbm_bytes_per_s
-    return BlockSeconds(Parts(matmul, 0.0, loss), Parts(matmul, 0.0, 0.0), Parts(matmul, 0.0, 0.0))
+    forward, input_grad, weight_grad = _products_s(
+        Matrix("head", model.hidden, model.vocab, "columns"), cut.tokens, cut.t, on
+    )
+    held_by = 1.0 if on.stack.logits_gathered else cut.t
+    loss = cut.tokens * model.vocab / held_by * on.stack.logits_bytes / on.hbm_bytes_per_s
+    return BlockSeconds(Parts(forward, 0.0, loss), Parts(input_grad, 0.0, 0.0), Parts(weight_grad, 0.0, 0.0))
 
 
 def embedding_seconds(model: ModelSpec, cut: Cut, on: Machine) -> BlockSeconds:
@@ -90,27 +144,31 @@ def embedding_seconds(model: ModelSpec, cut: Cut, on: Machine) -> BlockSeconds:
     return BlockSeconds(Parts(0.0, 0.0, lookup), Parts(0.0, 0.0, 0.0), Parts(0.0, 0.0, lookup))
 
 
-def _matmul_s(matrix: Matrix, rows: Number, t: Number, on: Machine) -> Number:
+def _products_s(matrix: Matrix, rows: Number, t: Number, on: Machine) -> tuple[Number, ...]:
+    """Seconds of one linear operator's products: forward, gradient of its input, gradient of its weights."""
     outputs = matrix.outputs / t if matrix.split == "columns" else matrix.outputs
     inputs = matrix.inputs / t if matrix.split == "rows" else matrix.inputs
-    return gemm_s(rows, outputs, inputs, on)
+    return gemm_s(rows, outputs, inputs, on), gemm_s(rows, inputs, outputs, on), gemm_s(inputs, outputs, rows, on)
 
 
 def _attention_s(model: ModelSpec, cut: Cut, on: Machine) -> tuple[Number, Number]:
     """Scores and weighted values, forward and backward, without the projections.
 
-    Flash attention skips the masked half and recomputes scores backward (2.5 times the forward's FLOPs; Dao,
-    "FlashAttention-2", 2023, section 3.1). Unfused attention multiplies the whole square, doubles it backward, and
-    moves every score through memory.
+    Flash attention skips the masked half and recomputes scores backward. Unfused attention multiplies the whole square,
+    doubles it backward, and moves every score through memory; its products are padded to head sizes of 64, and run
+    without tensor cores, eight times slower, where a head is no multiple of 8.
     """
     key_dim, value_dim = head_dims(model)
     scores = cut.tokens * cut.seq_length * model.heads / cut.t
-    flops = 2 * scores * (key_dim + value_dim)
-    if cut.attention == "flash":
-        forward = flops / 2 / (on.peak_flops_per_s * on.costs.flash_efficiency)
-        return forward, 2.5 * forward
-    multiply = flops / (on.peak_flops_per_s * on.costs.attention_efficiency)
-    move = scores * on.costs.score_bytes / on.hbm_bytes_per_s
+    if cut.attention in FLASH_KERNELS:
+        flops = 2 * scores * (key_dim + value_dim) / 2
+        forward = flops / (on.peak_flops_per_s * on.flash_efficiency)
+        return forward, FLASH_BACKWARD_FLOPS / FLASH_BACKWARD_SPEED * forward
+    padded = 64 * (np.ceil(np.asarray(key_dim) / 64) + np.ceil(np.asarray(value_dim) / 64))
+    slow = np.where((np.asarray(key_dim) % 8 == 0) & (np.asarray(value_dim) % 8 == 0), 1.0, 8.0)
+    multiply = 2 * scores * padded * slow / (on.peak_flops_per_s * on.costs.unfused_efficiency)
+    each = on.costs.torch_score_bytes if cut.attention == "torch" else on.costs.unfused_score_bytes
+    move = scores * each / on.hbm_bytes_per_s
     return multiply + move, 2 * multiply + BACKWARD_BYTES * move
 
 
@@ -120,11 +178,11 @@ def _elementwise_s(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> Num
     if moe and model.moe is not None:
         width = model.moe.ffn * (model.moe.top_k + model.moe.shared_experts)
     width = width * (2 if model.gated else 1) / cut.t
-    moved = cut.tokens * (model.hidden / cut.norm_share * on.costs.norm_bytes + width * on.costs.mlp_bytes)
+    moved = cut.tokens * (model.hidden / cut.norm_share * on.stack.norm_bytes + width * on.stack.mlp_bytes)
     return moved / on.hbm_bytes_per_s
 
 
-def model_flops_per_token(model: ModelSpec, seq_length: Number, active_matrix_weights: float) -> Number:
+def model_flops_per_token(model: ModelSpec, seq_length: Number, active_matrix_weights: Number) -> Number:
     """FLOPs that training one token needs, without recomputation: 6 N + 12 L H Q T.
 
     N counts the weights a token is multiplied with (no embedding rows), L layers, H heads, Q head size, T tokens of

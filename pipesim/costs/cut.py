@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pipesim.costs.collectives import Number
-from pipesim.specs import Attention, Precision, Recompute
+import numpy as np
+
+from pipesim.costs.columns import Number
+from pipesim.specs import Attention, ContextParallel, Precision, Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,18 +19,23 @@ class Cut:
     d: Number
     c: Number
     e: Number
+    p: Number = 1.0
     micro_batch: Number
     seq_length: Number
+    num_microbatches: Number = 1.0
     gpus: Number = math.inf
     """In use; the default is more than one node has."""
+    shard: Number | None = None
+    recomputed: Number = math.inf
+    """Layers of each stage that run again backward, at most all of them."""
     zero: int
     sequence_parallel: bool
+    context: ContextParallel = "ring"
+    rank_order: str = "tcdp"
     recompute: Recompute
     attention: Attention
     precision: Precision
     dropout: bool
-    gradient_bytes: int
-    reduce_bytes: int
 
     @property
     def tokens(self) -> Number:
@@ -42,3 +49,21 @@ class Cut:
         Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022, section 4.2.2.
         """
         return self.t if self.sequence_parallel else 1.0
+
+    @property
+    def replicas(self) -> Number:
+        """Ranks that hold the same parameters."""
+        return np.multiply(self.d, self.c)
+
+    @property
+    def shards(self) -> Number:
+        """Ranks that share what ZeRO divides."""
+        return self.replicas if self.shard is None else self.shard
+
+    def stride(self, degree: str) -> Number:
+        """How many global ranks apart the members of a group of ``t``, ``c``, ``d`` or ``p`` lie."""
+        inner = self.rank_order[: self.rank_order.index(degree)]
+        stride: Number = 1.0
+        for each in inner:
+            stride = stride * getattr(self, each)
+        return stride

@@ -1,79 +1,107 @@
-"""The full cost model: the model's real shape, rooflines and rings, with the measured constants of ``conf/costs``."""
+"""The full cost model: the model's real shape, rooflines and rings, with the measured constants of ``conf/``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
-from pipesim.costs import collectives, compute, memory, parameters
-from pipesim.costs.collectives import FloatArray, Number
+from pipesim.costs import collectives, compute, data_parallel, memory, parameters
+from pipesim.costs.columns import FloatArray, Number, stacked
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import dense_matrices, expert_matrices
 from pipesim.costs.prices import Prices
-from pipesim.costs.stage import Stages, stage_contents, stage_seconds
-from pipesim.specs import ModelSpec, ParallelLayout, Point
+from pipesim.costs.stage import Stages, StageSeconds, recomputed_share, stage_contents, stage_seconds
+from pipesim.specs import ModelSpec, Point
 
 
-def price(point: Point, cut: Cut) -> Prices:
-    """``point`` gives what all points of the batch share (its partition is spelt out), ``cut`` their numbers."""
-    model, cluster, costs, layout = point.model, point.cluster, point.costs, point.layout
-    assert not isinstance(layout.partition, str)
-    stages = stage_contents(model, layout.partition)
-    shared, experts = _stage_parameters(model, layout, cut, stages)
-    replicas, expert_replicas = np.multiply(cut.d, cut.c), np.multiply(cut.d, cut.c) / cut.e
-    states = {
-        item: np.asarray(own) + memory.state_bytes(experts, expert_replicas, cut.zero, cut.gradient_bytes)[item]
-        for item, own in memory.state_bytes(shared, replicas, cut.zero, cut.gradient_bytes).items()
-    }
-
-    dp_bytes, dp_s = np.zeros_like(shared), np.zeros_like(shared)
-    for held, group, apart in ((shared, replicas, cut.t), (experts, expert_replicas, cut.t * cut.e)):
-        link = collectives.group_link(cluster, costs, group, apart, cut.gpus)
-        for count, each in _data_parallel_halves(point, cut):
-            dp_bytes = dp_bytes + count * collectives.ring_sent_bytes(held * each, group)
-            dp_s = dp_s + count * collectives.ring_half_s(held * each, group, link) * (held > 0)
-    updated = (shared / replicas + experts / expert_replicas) if cut.zero else shared + experts
-
+def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
+    """``points`` share all words (``estimate.price_key``), ``cut`` holds their numbers, ``ranks`` each stage's rank."""
+    first = points[0]
+    cluster, costs, stack = first.cluster, first.costs, first.stack
+    model = stacked([point.model for point in points])
+    stages = _stages(points)
+    shared, experts = _stage_parameters(model, cut, stages, first.layout.spread_vocab)
+    states = _states(shared, experts, cut, stack.gradient_bytes)
+    seconds = stage_seconds(model, cluster, costs, stack, cut, stages)
     hop_bytes = cut.tokens * model.hidden * memory.ELEMENT_BYTES / cut.norm_share
-    hop_link = collectives.group_link(cluster, costs, layout.p, cut.t * replicas, cut.gpus)
-    flops, again = _flops_per_token(model, cut)
+    boundary_s = _boundary_s(first, cut, hop_bytes, ranks)
+    if stack.blocking_hops:
+        seconds = _with_hops(seconds, boundary_s)
+    exchange = data_parallel.exchange(first, model, cut, stages, seconds, shared, experts)
+    flops, again = _flops_per_token(model, cut, recomputed_share(cut, stages), stages)
+    expert_shards = np.maximum(cut.shards / cut.e, 1.0)
+    updated = (shared / cut.shards + experts / expert_shards) if cut.zero else shared + experts
+    rows = np.zeros((len(points), 1))
     return Prices(
-        seconds=stage_seconds(model, cluster, costs, cut, stages),
-        hop_bytes=_flat(hop_bytes),
-        hop_s=_flat(collectives.send_s(hop_bytes, hop_link) if layout.p > 1 else 0.0 * hop_bytes),
-        model_parameters=parameters.total_parameters(model),
+        seconds=seconds,
+        hop_bytes=_flat(hop_bytes + rows),
+        hop_s=np.zeros(len(points)) if stack.blocking_hops else boundary_s.max(axis=1, initial=0.0),
+        model_parameters=_flat(np.asarray(parameters.total_parameters(model), np.float64) + rows),
         parameters=shared + experts,
         weights_bytes=states["weights"],
         gradients_bytes=states["gradients"],
         optimizer_bytes=states["optimizer"],
-        kept_bytes=_per_layer(stages, lambda moe: memory.kept_layer_bytes(model, cut, moe=moe)),
-        working_bytes=_largest(stages, lambda moe: memory.working_set_bytes(model, cut, moe=moe)),
-        logits_bytes=stages.head * memory.logits_bytes(model, cut, costs),
-        context_bytes=costs.device_context_bytes,
+        kept_bytes=_kept_bytes(first, model, cut, stages),
+        working_bytes=_working_bytes(first, model, cut, stages),
+        logits_bytes=stages.head * memory.logits_bytes(model, cut, stack),
+        buffer_bytes=_gathered_bytes(model, cut, stages),
+        context_bytes=stack.device_context_bytes,
+        slack=stack.slack,
         tp_sent_bytes=(stages.dense + stages.moe) * _tp_sent_bytes(model, cut),
-        dp_sent_bytes=dp_bytes,
-        dp_s=(1 - costs.dp_overlap) * dp_s,
-        optimizer_s=updated * costs.optimizer_bytes / (cluster.hbm_bytes_per_s * costs.hbm_efficiency),
-        model_flops_per_token=_flat(flops),
-        hardware_flops_per_token=_flat(flops + again),
+        dp_sent_bytes=exchange.sent_bytes,
+        dp_s=exchange.exposed_s,
+        optimizer_s=updated * stack.optimizer_bytes / (cluster.hbm_bytes_per_s * costs.hbm_efficiency),
+        step_s=stack.step_s,
+        model_flops_per_token=_flat(flops + rows),
+        hardware_flops_per_token=_flat(flops + again + rows),
     )
 
 
-def _data_parallel_halves(point: Point, cut: Cut) -> tuple[tuple[Number, int], ...]:
-    """How often a step reduces gradients and gathers weights, each half an all-reduce, and the bytes per parameter.
+def _stages(points: Sequence[Point]) -> Stages:
+    partitions = []
+    for point in points:
+        assert not isinstance(point.layout.partition, str)
+        partitions.append(point.layout.partition)
+    return stage_contents([point.model for point in points], partitions, points[0].layout.spread_vocab)
 
-    Without ZeRO the reduced gradients are gathered, with it the updated weights. ZeRO-3 gathers weights forward and
-    backward and reduces gradients for every micro-batch. Source: Rajbhandari et al. 2020, section 7.
-    """
-    if cut.zero < 3:
-        return (1, cut.reduce_bytes), (1, memory.ELEMENT_BYTES if cut.zero else cut.reduce_bytes)
-    m = point.training.global_batch / (cut.micro_batch * cut.d)
-    return (m, cut.reduce_bytes), (2 * m, memory.ELEMENT_BYTES)
+
+def _boundary_s(point: Point, cut: Cut, hop_bytes: Number, ranks: Sequence[int]) -> FloatArray:
+    """Seconds of a result over each boundary between stages, shape (points, stages - 1); 0 where it stays on its rank."""
+    here, there = np.array(ranks[:-1]), np.array(ranks[1:])
+    cluster, costs = point.cluster, point.costs
+    stride = cut.stride("p")
+    node = [np.floor(rank * np.asarray(stride) / cluster.gpus_per_node) for rank in (here, there)]
+    crosses = (node[0] != node[1]) | (np.abs(here - there) * np.asarray(stride) >= cluster.gpus_per_node)
+    inside = collectives.intra_node_link(cluster, costs)
+    sharing = np.minimum(stride, cluster.gpus_per_node)
+    network = collectives.network_bytes_per_s(cluster, costs, 2.0)
+    across = np.minimum(network / sharing, inside.bandwidth_bytes_per_s)
+    slow = hop_bytes / across + cluster.inter_node.latency_s
+    fast = hop_bytes / inside.bandwidth_bytes_per_s + cluster.intra_node.latency_s
+    return np.asarray((here != there) * (point.stack.hop_start_s + np.where(crosses, slow, fast)))
+
+
+def _with_hops(seconds: StageSeconds, boundary_s: FloatArray) -> StageSeconds:
+    """Each stage stands still while its output goes on to the next and its gradient back to the one before."""
+    nothing = np.zeros((len(boundary_s), 1))
+    return StageSeconds(
+        seconds.forward | {"hop": np.hstack([boundary_s, nothing])},
+        seconds.input_grad | {"hop": np.hstack([nothing, boundary_s])},
+        seconds.weight_grad,
+    )
+
+
+def _states(shared: FloatArray, experts: FloatArray, cut: Cut, gradient_bytes: int) -> dict[str, FloatArray]:
+    """Experts are divided among fewer ranks: each rank of a group of e holds others."""
+    expert_shards = np.maximum(cut.shards / cut.e, 1.0)
+    own = memory.state_bytes(shared, cut.shards, cut.zero, gradient_bytes)
+    routed = memory.state_bytes(experts, expert_shards, cut.zero, gradient_bytes)
+    return {item: np.asarray(own[item] + routed[item]) for item in own}
 
 
 def _stage_parameters(
-    model: ModelSpec, layout: ParallelLayout, cut: Cut, stages: Stages
+    model: ModelSpec, cut: Cut, stages: Stages, spread_vocab: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Parameters of one GPU on each stage: those every data rank holds, and the routed experts. (points, stages).
 
@@ -81,7 +109,7 @@ def _stage_parameters(
     """
     table = model.vocab * model.hidden  # positions and the norm behind it are whole on every tensor rank
     shared = stages.embedding * (table / cut.t + parameters.embedding_parameters(model) - table)
-    own_head = stages.head * (1 - stages.embedding) if model.tied_embeddings else stages.head
+    own_head = stages.head * (1 - (stages.embedding > 0)) if model.tied_embeddings else stages.head
     shared = shared + own_head * parameters.head_parameters(model) / cut.t
     shared = shared + stages.head * parameters.final_norm_parameters(model)
     experts = np.zeros_like(shared)
@@ -93,17 +121,53 @@ def _stage_parameters(
     return shared, experts
 
 
-def _flops_per_token(model: ModelSpec, cut: Cut) -> tuple[Number, Number]:
+def _gathered_bytes(model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
+    """Weights of two layers and the gradients of one that ZeRO-3 holds whole while it runs a layer and fetches the next."""
+    if cut.zero < 3:
+        return np.zeros_like(stages.head)
+    moe = bool(stages.moe.any())
+    layer = parameters.layer_parameters(model, moe)
+    held = layer.sharded / cut.t + layer.replicated + layer.expert / np.multiply(cut.t, cut.e)
+    return np.asarray(3 * memory.ELEMENT_BYTES * held * (stages.dense + stages.moe > 0))
+
+
+def _kept_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
+    """Activations of one micro-batch on each stage: of layers that run again and of those that do not."""
+    again, total = recomputed_share(cut, stages), np.zeros_like(stages.head)
+    for count, moe in ((stages.dense, False), (stages.moe, True)):
+        if count.any():
+            whole = memory.layer_activation_bytes(model, cut, point.stack, moe=moe)
+            kept = memory.recomputed_layer_bytes(model, cut, point.stack, moe=moe)
+            total = total + count * ((1 - again) * whole + again * kept)
+    return total
+
+
+def _working_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
+    """What recomputation brings back while one layer's backward runs."""
+    again, largest = recomputed_share(cut, stages) > 0, np.zeros_like(stages.head)
+    for count, moe in ((stages.dense, False), (stages.moe, True)):
+        if count.any():
+            whole = memory.layer_activation_bytes(model, cut, point.stack, moe=moe)
+            kept = memory.recomputed_layer_bytes(model, cut, point.stack, moe=moe)
+            largest = np.maximum(largest, (count > 0) * again * (whole - kept))
+    return largest
+
+
+def _flops_per_token(
+    model: ModelSpec, cut: Cut, again: FloatArray, stages: Stages
+) -> tuple[Number, Number]:
     """Model FLOPs of a token, and those that recomputation adds."""
-    layers = sum(
-        count * sum(matrix.weights for matrix in dense_matrices(model, moe))
-        for count, moe in ((parameters.dense_layers(model), False), (parameters.moe_layers(model), True))
-    )
+    layers: Number = 0.0
+    for count, moe in ((parameters.dense_layers(model), False), (parameters.moe_layers(model), True)):
+        layers = layers + count * sum(matrix.weights for matrix in dense_matrices(model, moe))
     if model.moe is not None:
-        layers += parameters.moe_layers(model) * model.moe.top_k * sum(m.weights for m in expert_matrices(model))
+        layers = layers + parameters.moe_layers(model) * model.moe.top_k * sum(m.weights for m in expert_matrices(model))
     flops = compute.model_flops_per_token(model, cut.seq_length, layers + model.hidden * model.vocab)
-    attention = compute.model_flops_per_token(model, cut.seq_length, 0) / 3
-    return flops, {"none": 0.0 * attention, "selective": attention, "full": 2 * layers + attention}[cut.recompute]
+    attention = compute.model_flops_per_token(model, cut.seq_length, 0.0) / 3
+    layer_count = stages.dense + stages.moe
+    share = ((again * layer_count).sum(axis=1) / np.maximum(layer_count.sum(axis=1), 1.0))[:, None]
+    extra = {"none": 0.0, "selective": attention, "operators": 1.0 * layers, "full": 2 * layers + attention}[cut.recompute]
+    return flops, share * extra
 
 
 def _tp_sent_bytes(model: ModelSpec, cut: Cut) -> Number:
@@ -111,16 +175,6 @@ def _tp_sent_bytes(model: ModelSpec, cut: Cut) -> Number:
     all_reduces = 6 if cut.recompute == "full" else 4
     message = cut.tokens * model.hidden * memory.ELEMENT_BYTES
     return all_reduces * 2 * collectives.ring_sent_bytes(message, cut.t)
-
-
-def _per_layer(stages: Stages, bytes_of: Callable[..., Number]) -> FloatArray:
-    total = stages.dense * bytes_of(False)
-    return total + stages.moe * bytes_of(True) if stages.moe.any() else total
-
-
-def _largest(stages: Stages, bytes_of: Callable[..., Number]) -> FloatArray:
-    dense = np.asarray((stages.dense > 0) * bytes_of(False), np.float64)
-    return np.maximum(dense, (stages.moe > 0) * bytes_of(True)) if stages.moe.any() else dense
 
 
 def _flat(values: Number) -> FloatArray:

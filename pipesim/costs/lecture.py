@@ -6,6 +6,7 @@ It gives closed forms to learn from: states (2 + 2 + 12/d) bytes per parameter, 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,23 +28,23 @@ def nominal_parameters(model: ModelSpec) -> int:
     return round(total / digits) * digits
 
 
-def price(point: Point, cut: Cut) -> Prices:
+def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
     """Every stage holds the same share; a backward takes twice a forward (2 FLOPs per parameter and token)."""
-    assert point.layout.v is not None
-    points, stages = np.size(cut.t), point.layout.p * point.layout.v
-    even = np.ones((points, stages))
-    held = even * nominal_parameters(point.model) / (stages * np.asarray(cut.t))
+    cluster = points[0].cluster
+    even = np.ones((len(points), len(ranks)))
+    model_parameters = np.array([nominal_parameters(point.model) for point in points], np.float64)
+    hidden = np.array([point.model.hidden for point in points], np.float64)
+    held = even * model_parameters[:, None] / (len(ranks) * np.asarray(cut.t))
     states = {
         name: np.asarray(each) for name, each in memory.state_bytes(held, cut.d, cut.zero, GRADIENT_BYTES).items()
     }
-    forward_s = 2 * held * cut.tokens / point.cluster.peak_flops_per_s[cut.precision]
-    flops_per_token = np.full(points, 6.0 * nominal_parameters(point.model))
+    forward_s = 2 * held * cut.tokens / cluster.peak_flops_per_s[cut.precision]
     nothing = 0.0 * even
     return Prices(
         seconds=StageSeconds({"matmul": forward_s}, {"matmul": forward_s}, {"matmul": forward_s}),
-        hop_bytes=np.ravel(cut.tokens * point.model.hidden * memory.ELEMENT_BYTES * even[:, :1]),
-        hop_s=np.zeros(points),
-        model_parameters=nominal_parameters(point.model),
+        hop_bytes=np.ravel(cut.tokens * even[:, :1]) * hidden * memory.ELEMENT_BYTES,
+        hop_s=np.zeros(len(points)),
+        model_parameters=model_parameters,
         parameters=held,
         weights_bytes=states["weights"],
         gradients_bytes=states["gradients"],
@@ -51,11 +52,14 @@ def price(point: Point, cut: Cut) -> Prices:
         kept_bytes=nothing,
         working_bytes=nothing,
         logits_bytes=nothing,
+        buffer_bytes=nothing,
         context_bytes=0.0,
+        slack=0.0,
         tp_sent_bytes=nothing,
         dp_sent_bytes=np.asarray(2 * ring_sent_bytes(GRADIENT_BYTES * held, cut.d)),
         dp_s=nothing,
         optimizer_s=nothing,
-        model_flops_per_token=flops_per_token,
-        hardware_flops_per_token=flops_per_token,
+        step_s=0.0,
+        model_flops_per_token=6 * model_parameters,
+        hardware_flops_per_token=6 * model_parameters,
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pipesim.costs.collectives import Number
+from pipesim.costs.columns import Number
+from pipesim.costs.compute import FLASH_KERNELS
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import head_dims
-from pipesim.specs import CostConstants, ModelSpec
+from pipesim.specs import ModelSpec, StackSpec
 
 ELEMENT_BYTES = 2
 """Weights and activations are held in bf16 or fp16."""
 
 OPTIMIZER_BYTES = 12
 """Adam in mixed precision, per parameter: fp32 master weight, first and second moment.
-
 Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, section 3.1.
 """
 
@@ -30,42 +30,43 @@ def state_bytes(parameters: Number, shards: Number, zero: int, gradient_bytes: i
     }
 
 
-def layer_activation_bytes(model: ModelSpec, cut: Cut, *, moe: bool) -> Number:
+def layer_activation_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, *, moe: bool) -> Number:
     """What one layer keeps of one micro-batch without any recomputation, counting saved tensors.
 
     For a GPT layer with dropout masks and unfused attention this is s b h (10 + 24/t + 5 a s / (h t)), with sequence
-    parallelism everything over t. Source: Korthikanti et al. 2022, equations 1 to 4.
+    parallelism everything over t. Source: Korthikanti et al. 2022, equations 1 to 4. ``norm_kept_bytes`` of the 10 are
+    what the two norms keep, more where they run unfused in fp32.
     """
-    whole = model.hidden * (4 * ELEMENT_BYTES + (2 if cut.dropout else 0))  # inputs of two norms and of two matrices
-    return cut.tokens * (whole / cut.norm_share + (_attention_saved(model) + _mlp_saved(model, moe=moe)) / cut.t) + (
-        attention_score_bytes(model, cut)
-    )
+    whole = model.hidden * (2 * ELEMENT_BYTES + stack.norm_kept_bytes + (2 if cut.dropout else 0))
+    saved = whole / cut.norm_share + (_attention_saved(model) + _mlp_saved(model, moe=moe)) / cut.t
+    return stack.activation_scale * cut.tokens * saved + attention_score_bytes(model, cut)
 
 
 def attention_score_bytes(model: ModelSpec, cut: Cut) -> Number:
-    """Softmax input and output (and dropout's mask and output) of every score; flash attention keeps none."""
-    if cut.attention == "flash":
+    """Softmax output (and dropout's mask and output) of every score; flash attention keeps none."""
+    if cut.attention in FLASH_KERNELS:
         return 0.0
     each = 2 * ELEMENT_BYTES + 1 if cut.dropout else ELEMENT_BYTES
     return each * cut.tokens * cut.seq_length * model.heads / cut.t
 
 
-def kept_layer_bytes(model: ModelSpec, cut: Cut, *, moe: bool) -> Number:
-    """What one layer keeps between its forward and its backward under the chosen recomputation."""
+def recomputed_layer_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, *, moe: bool) -> Number:
+    """What a layer that runs again keeps: its input, or all but the scores (selective), or also half of the matrix
+    products and attention's output (operators; torchtitan's per-operator checkpointing).
+    """
+    checkpoint = cut.tokens * model.hidden * ELEMENT_BYTES / cut.norm_share
     if cut.recompute == "full":
-        return cut.tokens * model.hidden * ELEMENT_BYTES / cut.norm_share
-    kept = layer_activation_bytes(model, cut, moe=moe)
-    return kept - attention_score_bytes(model, cut) if cut.recompute == "selective" else kept
+        return checkpoint
+    if cut.recompute == "operators":
+        return checkpoint + stack.activation_scale * cut.tokens * (_attention_saved(model) + _mlp_saved(model, moe=moe)) / (
+            2 * cut.t
+        )
+    return layer_activation_bytes(model, cut, stack, moe=moe) - attention_score_bytes(model, cut)
 
 
-def working_set_bytes(model: ModelSpec, cut: Cut, *, moe: bool) -> Number:
-    """What recomputation brings back while one layer's backward runs."""
-    return layer_activation_bytes(model, cut, moe=moe) - kept_layer_bytes(model, cut, moe=moe)
-
-
-def logits_bytes(model: ModelSpec, cut: Cut, costs: CostConstants) -> Number:
+def logits_bytes(model: ModelSpec, cut: Cut, stack: StackSpec) -> Number:
     """Logits, their softmax and their gradient of one micro-batch, on the stage with the head."""
-    return costs.logits_held_bytes * cut.tokens * model.vocab / cut.t
+    return stack.logits_held_bytes * cut.tokens * model.vocab / (1.0 if stack.logits_gathered else cut.t)
 
 
 def _attention_saved(model: ModelSpec) -> Number:
@@ -77,7 +78,7 @@ def _attention_saved(model: ModelSpec) -> Number:
 
 def _mlp_saved(model: ModelSpec, *, moe: bool) -> Number:
     """Bytes per token: the activation function's input (two when gated) and the down matrix's input."""
-    width = model.ffn
+    width: Number = model.ffn
     if moe and model.moe is not None:
         width = model.moe.ffn * (model.moe.top_k + model.moe.shared_experts)
     return ELEMENT_BYTES * width * (3 if model.gated else 2)

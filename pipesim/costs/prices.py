@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipesim.costs.collectives import FloatArray
+from pipesim.costs.columns import FloatArray
 from pipesim.costs.stage import StageSeconds
 
 
@@ -13,9 +13,11 @@ class Prices:
     """Shapes: (points, stages) for what a stage does or holds, (points,) for the rest. Bytes and parameters of one GPU."""
 
     seconds: StageSeconds
+    """Item ``hop`` is what a rank that hands its result on stands still for, where its stack blocks."""
     hop_bytes: FloatArray
     hop_s: FloatArray
-    model_parameters: int
+    """Seconds that a result travels while its sender goes on."""
+    model_parameters: FloatArray
     parameters: FloatArray
     weights_bytes: FloatArray
     gradients_bytes: FloatArray
@@ -25,11 +27,16 @@ class Prices:
     working_bytes: FloatArray
     """Held while one block's backward runs, once on a rank."""
     logits_bytes: FloatArray
+    buffer_bytes: FloatArray
+    """Weights gathered for use, communication buffers."""
     context_bytes: float
+    slack: float
+    """What the allocator holds above what is asked for, as a share."""
     tp_sent_bytes: FloatArray
     """Of one micro-batch, forward and backward."""
     dp_sent_bytes: FloatArray
     dp_s: FloatArray
     optimizer_s: FloatArray
+    step_s: float
     model_flops_per_token: FloatArray
     hardware_flops_per_token: FloatArray

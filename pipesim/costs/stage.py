@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from pipesim.costs import collectives, compute
-from pipesim.costs.collectives import FloatArray, Number
+from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.compute import BlockSeconds, Parts
 from pipesim.costs.cut import Cut
 from pipesim.costs.memory import ELEMENT_BYTES
-from pipesim.specs import ClusterSpec, CostConstants, ModelSpec
+from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, StackSpec
 
 
 class Stages(NamedTuple):
-    """How many blocks of each kind the stages hold, shape (stages,) each."""
+    """How many blocks of each kind the stages hold, shape (points, stages) each."""
 
     embedding: FloatArray
     dense: FloatArray
@@ -54,52 +54,101 @@ def balanced_partition(units: int, stages: int, ranks: Sequence[int] = ()) -> tu
     return tuple(base + (stage in more) for stage in range(stages))
 
 
-def stage_contents(model: ModelSpec, partition: tuple[int, ...]) -> Stages:
-    """Units in order: the embedding, the layers (dense ones first where the model mixes), the head."""
-    dense = model.layers if model.moe is None else model.moe.dense_layers
-    kinds = np.zeros((model.units, 4))
-    kinds[0, 0] = kinds[-1, 3] = 1
-    kinds[1 : 1 + dense, 1] = 1
-    kinds[1 + dense : -1, 2] = 1
-    ends = np.cumsum(partition)
-    held = [kinds[end - units : end].sum(axis=0) for end, units in zip(ends, partition, strict=True)]
-    return Stages(*np.array(held).T)
+def stage_contents(models: Sequence[ModelSpec], partitions: Sequence[tuple[int, ...]], spread_vocab: bool) -> Stages:
+    """Units in order: the embedding, the layers (dense ones first where the model mixes), the head. A spread vocabulary
+    leaves every stage its share of embedding and head.
+    """
+    held = [
+        _contents(model.layers, model.layers if model.moe is None else model.moe.dense_layers, partition)
+        for model, partition in zip(models, partitions, strict=True)
+    ]
+    embedding, dense, moe, head = np.array(held, np.float64).transpose(2, 0, 1)
+    if spread_vocab:
+        embedding = head = np.full_like(head, 1 / head.shape[1])
+    return Stages(embedding, dense, moe, head)
+
+
+@lru_cache(maxsize=100_000)
+def _contents(layers: int, dense_layers: int, partition: tuple[int, ...]) -> tuple[tuple[int, int, int, int], ...]:
+    """Embeddings, dense layers, layers with experts and heads on each stage."""
+    found, first = [], 0
+    for units in partition:
+        last = first + units
+        dense = max(0, min(last, 1 + dense_layers) - max(first, 1))
+        moe = max(0, min(last, 1 + layers) - max(first, 1 + dense_layers))
+        found.append((int(first == 0 and units > 0), dense, moe, int(first <= layers + 1 < last)))
+        first = last
+    return tuple(found)
 
 
 def stage_seconds(
-    model: ModelSpec, cluster: ClusterSpec, costs: CostConstants, cut: Cut, stages: Stages
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    costs: CostConstants,
+    stack: StackSpec,
+    cut: Cut,
+    stages: Stages,
 ) -> StageSeconds:
-    """Items of every op: matmul, attention, elementwise, launch, recompute, tp, cp, ep."""
-    on = compute.machine(cluster, costs, cut)
+    """Items of every op: matmul, attention, elementwise, launch, recompute, tp, cp, ep; shape (points, stages)."""
+    on = compute.machine(cluster, costs, stack, cut)
+    again_share = recomputed_share(cut, stages)
     blocks = [
-        (stages.embedding, _priced(compute.embedding_seconds(model, cut, on), {}, cut, costs, is_layer=False)),
-        (stages.head, _priced(compute.head_seconds(model, cut, on), {}, cut, costs, is_layer=False)),
+        (stages.embedding, _items_of(compute.embedding_seconds(model, cut, on))),
+        (stages.head, _items_of(compute.head_seconds(model, cut, on))),
     ]
     for count, moe in ((stages.dense, False), (stages.moe, True)):
         if count.any():
-            talk = layer_communication_s(model, cluster, costs, cut, moe=moe)
             seconds = compute.layer_seconds(model, cut, on, moe=moe)
-            blocks.append((count, _priced(seconds, talk, cut, costs, is_layer=True)))
+            talk = layer_communication_s(model, cluster, costs, stack, cut, seconds, moe=moe)
+            forward, input_grad, weight_grad, again = _layer(seconds, talk, cut, stack)
+            blocks += [(count, (forward, input_grad, weight_grad)), (again_share * count, ({}, again, {}))]
     return StageSeconds(*(_sum([(count, ops[op]) for count, ops in blocks]) for op in range(3)))
 
 
+def recomputed_share(cut: Cut, stages: Stages) -> FloatArray:
+    """Of each stage's layers, how many run again backward; shape (points, stages)."""
+    layers = stages.dense + stages.moe
+    share = np.minimum(cut.recomputed, layers) / np.maximum(layers, 1.0)
+    return np.asarray(share * (cut.recompute != "none"))
+
+
 def layer_communication_s(
-    model: ModelSpec, cluster: ClusterSpec, costs: CostConstants, cut: Cut, *, moe: bool
-) -> dict[str, Number]:
-    """Seconds of one layer's forward communication; its backward takes the same.
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    costs: CostConstants,
+    stack: StackSpec,
+    cut: Cut,
+    seconds: BlockSeconds,
+    *,
+    moe: bool,
+) -> tuple[dict[str, Number], dict[str, Number]]:
+    """Seconds of one layer's communication that its computing does not hide, forward and backward.
 
     tp: one all-reduce after attention and one after the MLP, or the reduce-scatter and all-gather that sequence
-    parallelism splits each into (Korthikanti et al. 2022, section 4.2.2). cp: keys and values go once around the ring
-    (Liu et al., "Ring Attention", 2023); their gradients travel backward as well. ep: tokens to their experts and back.
+    parallelism splits each into (Korthikanti et al. 2022, section 4.2.2); each direction. cp: keys and values go once
+    around the ring while attention computes, and twice backward, with their gradients (Liu et al., "Ring Attention",
+    2023); or four all-to-alls (Jacobs et al., "DeepSpeed Ulysses", 2023). ep: tokens to their experts and back.
     """
     group_link = partial(collectives.group_link, cluster, costs, gpus=cut.gpus)
     activation_bytes = cut.tokens * model.hidden * ELEMENT_BYTES
-    tp = 2 * collectives.ring_all_reduce_s(activation_bytes, cut.t, group_link(cut.t, 1))
-    cp = collectives.ring_half_s(cut.c * key_value_bytes(model, cut), cut.c, group_link(cut.c, cut.t))
-    talk: dict[str, Number] = {"tp": tp, "cp": cp}
+    all_reduce = 2 * collectives.collective_half_s(activation_bytes, cut.t, group_link(cut.t, cut.stride("t")))
+    forward: dict[str, Number] = {"tp": 2 * (1 - stack.tp_overlap) * all_reduce}
+    backward = dict(forward)
+    link = group_link(cut.c, cut.stride("c"))
+    if cut.context == "ulysses":
+        width = (2 * model.heads + 2 * model.kv_heads) * model.head_dim / cut.t
+        forward["cp"] = collectives.all_to_all_s(cut.tokens * width * ELEMENT_BYTES, cut.c, link)
+        backward["cp"] = forward["cp"]
+    else:
+        around = collectives.ring_half_s(cut.c * key_value_bytes(model, cut), cut.c, link)
+        forward["cp"] = np.maximum(around - seconds.forward.attention_s, 0.0)
+        backward["cp"] = np.maximum(2 * around - seconds.input_grad.attention_s, 0.0)
     if moe and model.moe is not None:
-        talk["ep"] = 2 * collectives.all_to_all_s(activation_bytes * model.moe.top_k, cut.e, group_link(cut.e, cut.t))
-    return talk
+        routed = activation_bytes * model.moe.top_k / (cut.t if cut.sequence_parallel else 1.0)
+        stride = cut.stride("c")  # experts lie on the ranks of c and d
+        forward["ep"] = 2 * collectives.all_to_all_s(routed, cut.e, group_link(cut.e, stride))
+        backward["ep"] = forward["ep"]
+    return forward, backward
 
 
 def key_value_bytes(model: ModelSpec, cut: Cut) -> Number:
@@ -108,31 +157,49 @@ def key_value_bytes(model: ModelSpec, cut: Cut) -> Number:
     return cut.tokens * width * ELEMENT_BYTES
 
 
-def _priced(
-    block: BlockSeconds, talk: dict[str, Number], cut: Cut, costs: CostConstants, *, is_layer: bool
-) -> tuple[dict[str, Number], dict[str, Number], dict[str, Number]]:
-    """One block's items for F, I and W. A layer takes at least as long as the host needs to launch its kernels."""
-    host_s = costs.layer_launch_s if is_layer else 0.0
-    forward = _items(block.forward) | _launch(block.forward, host_s) | talk
-    input_grad = _items(block.input_grad) | _launch(block.input_grad, host_s) | talk
-    if is_layer and cut.recompute == "full":
-        again = sum(_items(block.forward).values()) + forward["launch"]
-        input_grad |= {"recompute": again, "tp": 2 * talk["tp"], "cp": 2 * talk["cp"]}
-    if is_layer and cut.recompute == "selective":
-        input_grad |= {"recompute": block.forward.attention_s}
-    return forward, input_grad, _items(block.weight_grad)
+Items = dict[str, Number]
 
 
-def _items(parts: Parts) -> dict[str, Number]:
+def _layer(
+    block: BlockSeconds, talk: tuple[Items, Items], cut: Cut, stack: StackSpec
+) -> tuple[Items, Items, Items, Items]:
+    """One layer's items for F, I and W, and what its backward adds where the layer runs again.
+
+    A layer takes at least as long as the host needs to launch its kernels, half of a backward's for each of I and W.
+    """
+    forward_talk, backward_talk = talk
+    forward = _items(block.forward) | forward_talk
+    input_grad = _items(block.input_grad) | backward_talk
+    weight_grad = _items(block.weight_grad)
+    host_s = (stack.forward_launch_s, stack.backward_launch_s / 2, stack.backward_launch_s / 2)
+    for items, host in zip((forward, input_grad, weight_grad), host_s, strict=True):
+        items["launch"] = _launch(sum(items.values()), host, stack.synchronous)
+    if cut.recompute == "selective":
+        return forward, input_grad, weight_grad, {"recompute": block.forward.attention_s}
+    if cut.recompute == "operators":
+        half = block.forward.matmul_s / 2 + block.forward.elementwise_s
+        return forward, input_grad, weight_grad, {"recompute": half}
+    again: Items = {"recompute": sum(_items(block.forward).values()) + forward["launch"]}
+    return forward, input_grad, weight_grad, again | forward_talk
+
+
+def _items_of(block: BlockSeconds) -> tuple[Items, Items, Items]:
+    return _items(block.forward), _items(block.input_grad), _items(block.weight_grad)
+
+
+def _items(parts: Parts) -> Items:
     return {"matmul": parts.matmul_s, "attention": parts.attention_s, "elementwise": parts.elementwise_s}
 
 
-def _launch(parts: Parts, host_s: float) -> dict[str, Number]:
-    return {"launch": np.maximum(host_s - parts.total_s(), 0.0)}
+def _launch(gpu_s: Number, host_s: float, synchronous: bool) -> Number:
+    """What waiting for the host adds: all of it if the GPU stands still meanwhile, else a rounded maximum of both."""
+    if synchronous:
+        return host_s + 0.0 * gpu_s
+    return (gpu_s**4 + host_s**4) ** 0.25 - gpu_s
 
 
-def _sum(blocks: list[tuple[FloatArray, dict[str, Number]]]) -> dict[str, FloatArray]:
-    """Count times seconds, item by item; counts are (stages,), seconds (points, 1)."""
+def _sum(blocks: list[tuple[FloatArray, Items]]) -> dict[str, FloatArray]:
+    """Count times seconds, item by item; counts are (points, stages), seconds (points, 1)."""
     total: dict[str, FloatArray] = {}
     for count, items in blocks:
         for name, seconds in items.items():

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipesim import legality
 from pipesim.checks import Invalid
-from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, Batch, evaluate, shape_key
+from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, Batch, evaluate, price_key
 from pipesim.results.schema import Row
 from pipesim.simulate import Deadlock
 from pipesim.specs import Point
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _BOUNDS = {
     **dict.fromkeys((*COMPUTE_ITEMS, "optimizer"), "compute"),
     "tp": "tp", "cp": "cp", "ep": "ep", "imbalance": "imbalance", "bubble": "bubble",
-    "pp_exposed": "pp", "dp_exposed": "dp",
+    "pp_exposed": "pp", "dp_exposed": "dp", "fixed": "compute",
 }  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def rows(asked: Iterable[tuple[Row, Callable[[], Point]]]) -> list[Row]:
         except Invalid as error:
             done[index] |= {"status": "invalid", "reason": " ".join(error.problems)}
         else:
-            shapes.setdefault(shape_key(point), []).append((index, point))
+            shapes.setdefault(price_key(point), []).append((index, point))
     for members in shapes.values():
         points = [point for _, point in members]
         for (index, _), row in zip(members, _evaluated(points), strict=True):

@@ -24,6 +24,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "case": (_TEXT, "the demo that asked, if one did"),
     "model": (_TEXT, "model.name"),
     "cluster": (_TEXT, "cluster.name"),
+    "stack": (_TEXT, "stack.name"),
     "costs": (_TEXT, "costs.kind"),
     "gpus": (_INT, "GPUs used, t p d c"),
     "t": (_INT, "tensor-parallel degree"),
@@ -51,7 +52,9 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "optimizer_bytes": (_REAL, "heaviest rank"),
     "activation_bytes": (_REAL, "heaviest rank: in flight, and the block being recomputed"),
     "logits_bytes": (_REAL, "heaviest rank"),
-    "context_bytes": (_REAL, "CUDA context"),
+    "buffers_bytes": (_REAL, "heaviest rank: weights gathered for use"),
+    "slack_bytes": (_REAL, "heaviest rank: what the allocator holds above what was asked for"),
+    "context_bytes": (_REAL, "device context and libraries"),
     "memory_bytes": (_REAL, "heaviest rank, everything"),
     "memory_limit_bytes": (_REAL, "of one GPU"),
     "fits": (_FLAG, "memory_bytes <= memory_limit_bytes"),
@@ -87,6 +90,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "pp_exposed_s": (_REAL, "what sends add to the makespan"),
     "dp_exposed_s": (_REAL, "gradient reduction not hidden behind computing"),
     "optimizer_s": (_REAL, "weight update"),
+    "fixed_s": (_REAL, "once a step: logging, data, synchronisation"),
     "step_time_s": (_REAL, "sum of the items"),
     "step_time_lo_s": (_REAL, "lower end of the 90 % interval; empty while no validation supports one"),
     "step_time_hi_s": (_REAL, "upper end of the 90 % interval; empty while no validation supports one"),
@@ -100,7 +104,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
 
 SCHEMA = pa.schema([pa.field(name, kind, nullable=True) for name, (kind, _) in COLUMNS.items()])
 
-_ORDER = ("case", "model", "cluster", "costs", "schedule", "t", "p", "d", "c", "e", "v", "micro_batch", "global_batch")
+_ORDER = ("case", "model", "cluster", "stack", "costs", "schedule", "t", "p", "d", "c", "e", "v", "micro_batch", "global_batch")
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:

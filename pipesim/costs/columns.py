@@ -1,0 +1,59 @@
+"""Many points as columns: what one rank works on, and the shapes of several models as if they were one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipesim.specs import ModelSpec
+
+FloatArray = NDArray[np.float64]
+Number = float | FloatArray
+
+
+def column(values: Sequence[float | int | None]) -> FloatArray:
+    """Shape (points, 1), so that it multiplies with (points, stages)."""
+    return np.array(values, np.float64)[:, None]
+
+
+def stacked(models: Sequence[ModelSpec]) -> ModelSpec:
+    """A model whose sizes are columns, one entry a point; what is no number must be the same for all (``kind``).
+
+    Every formula that takes a model takes this too.
+    """
+    first = models[0]
+    if all(model is first for model in models):
+        return first
+    return cast(ModelSpec, _stacked(models))
+
+
+def kind(model: ModelSpec) -> tuple[object, ...]:
+    """What is no number in a model: models of one kind can be stacked."""
+    return (
+        model.gated, model.bias, model.tied_embeddings, model.embedding_norm, model.final_norm, model.positions,
+        model.norm, model.mla is not None, model.moe and (bool(model.moe.shared_experts), model.moe.router_bias),
+    )  # fmt: skip
+
+
+class _Columns:
+    """Answers for the fields of a spec, without its checks."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.__dict__.update(values)
+
+
+def _stacked(specs: Sequence[Any]) -> Any:
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(specs[0]):
+        each = [getattr(spec, field.name) for spec in specs]
+        if dataclasses.is_dataclass(each[0]):
+            values[field.name] = _stacked(each)
+        elif isinstance(each[0], bool) or not isinstance(each[0], int):
+            values[field.name] = each[0]
+        else:
+            values[field.name] = each[0] if len(set(each)) == 1 else column(each)
+    return _Columns(values)
