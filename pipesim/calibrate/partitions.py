@@ -1,0 +1,69 @@
+"""How a row's layers lie on its stages, by what it states and by the habits of its stack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipesim.costs import parameters
+from pipesim.specs import ModelSpec
+
+
+def partition_of(cells: Mapping[str, str], model: ModelSpec, stages: int) -> tuple[int, ...]:
+    """Units of each stage: embedding, layers, head."""
+    layers, notes = model.layers, cells["notes"]
+    if "one layer less" in notes or ("counted as a layer" in notes and (layers + 2) % stages == 0):
+        return _even(layers + 2, stages) if (layers + 2) % stages == 0 else _around(layers, stages)
+    if "redistribution" in cells["schedule"]:
+        return lightest([0.0, *[1.0] * layers, head_layers(model)], stages)
+    if cells["stack"] == "nanotron":
+        return lightest([0.0, *[1.0] * layers, head_layers(model)], stages)
+    return _around(layers, stages)
+
+
+def head_layers(model: ModelSpec) -> float:
+    """The head's parameters over those of one layer."""
+    layer = parameters.layer_parameters(model, moe=model.moe is not None)
+    return parameters.head_parameters(model) / (layer.sharded + layer.replicated)
+
+
+def _around(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers evenly, embedding and head with the first and last; if they do not divide, both ends count as layers."""
+    if layers % stages == 0:
+        return _even(layers, stages, ends=1)
+    if (layers + 2) % stages == 0:
+        return _even(layers + 2, stages)
+    return lightest([0.0, *[1.0] * layers, 0.0], stages)
+
+
+def _even(units: int, stages: int, ends: int = 0) -> tuple[int, ...]:
+    each = [units // stages] * stages
+    each[0] += ends
+    each[-1] += ends
+    return tuple(each)
+
+
+def lightest(weights: Sequence[float], stages: int) -> tuple[int, ...]:
+    """Contiguous parts whose heaviest is as light as can be, filled from the left; every part gets a unit.
+
+    >>> lightest([0, 1, 1, 1, 1, 2], 3)
+    (3, 2, 1)
+    """
+    low, high = max(weights), sum(weights)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if len(_filled(weights, stages, middle)) <= stages else (middle, high)
+    parts = _filled(weights, stages, high * (1 + 1e-12))
+    while len(parts) < stages:  # a part for every stage: split the largest
+        at = max(range(len(parts)), key=lambda k: parts[k])
+        parts[at : at + 1] = [parts[at] - parts[at] // 2, parts[at] // 2]
+    return tuple(parts)
+
+
+def _filled(weights: Sequence[float], stages: int, most: float) -> list[int]:
+    parts, load, count = [], 0.0, 0
+    for weight in weights:
+        if count and load + weight > most:
+            parts.append(count)
+            load, count = 0.0, 0
+        load, count = load + weight, count + 1
+    return [*parts, count]

@@ -1,0 +1,132 @@
+"""How a row was trained: its stack, kernels, precision and schedule, read from words and notes as sources write them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pipesim.specs import StackSpec, Training
+
+_STACKS = (  # a pattern of the row's stack and ZeRO columns, our stack
+    (r"aleph", "aleph_alpha"),
+    (r"megatron-deepspeed|megatron_deepspeed|deepspeed", "megatron_deepspeed"),
+    (r"nanotron", "nanotron"),
+    (r"composer", "composer_fsdp"),
+    (r"paddle", "paddle"),
+    (r"nemo", "nemo"),
+    (r"torchtitan|FSDP2", "torchtitan"),
+)
+
+_SCHEDULES = (  # a pattern of the row's schedule, ours
+    (r"zb-?2p|zb_h2|zb-h2", "zb_h2"),
+    (r"zb-?1p|zb-?h1|zb_h1", "zb_h1"),
+    (r"zb-?v|zbv", "zbv"),
+    (r"v-?half", "v_half"),
+    (r"v-?min", "v_min"),
+    (r"dualpipev", "dualpipev"),
+    (r"dualpipe", "dualpipe"),
+    (r"interleaved zero|zb \(", "interleaved_zb"),
+    (r"interleaved", "interleaved_1f1b"),
+    (r"gpipe|all-forward", "gpipe"),
+)
+
+
+class Recipe(NamedTuple):
+    stack: StackSpec
+    training: Training
+    schedule: str
+    options: tuple[tuple[str, int | float | str], ...]
+    zero: int
+    spread_vocab: bool
+
+
+def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
+    """What the row says, and what its stack does where it says nothing."""
+    stack = stacks[stack_name(cells)]
+    notes, said = cells["notes"], cells["schedule"].lower()
+    precision = _precision(cells["precision"])
+    changes: dict[str, object] = {}
+    if "RMS kernel" in notes:
+        changes |= {"norm_bytes": 52.0, "norm_kept_bytes": min(stack.norm_kept_bytes, 6.0)}
+    if stack.name == "megatron_deepspeed" and precision == "fp16":
+        changes |= {"gradient_bytes": 2, "reduce_bytes": 2}
+    if "PURE" in cells["precision"]:
+        changes |= {"reduce_bytes": 2, "gradient_bytes": 2}
+    again, layers = _recompute(cells)
+    training = Training(
+        micro_batch=int(float(cells["micro_batch"])),
+        global_batch=int(float(cells["global_batch"])),
+        seq_length=int(float(cells["seq_len"])),
+        precision=precision,  # type: ignore[arg-type]
+        recompute=again,  # type: ignore[arg-type]
+        recompute_layers=layers,
+        attention=_attention(cells, stack.name),  # type: ignore[arg-type]
+        optimizer_barrier="zb" not in said or "synchronous" in said,
+    )
+    return Recipe(
+        stack=dataclasses.replace(stack, **changes),  # type: ignore[arg-type]
+        training=training,
+        schedule=_schedule(cells),
+        options=(),
+        zero=_zero(cells, stack.name),
+        spread_vocab="vocabulary parallelism" in said or "interlaced" in said,
+    )
+
+
+def stack_name(cells: Mapping[str, str]) -> str:
+    words = f"{cells['stack']} {cells['zero_stage_or_fsdp']}"
+    return next((name for pattern, name in _STACKS if re.search(pattern, words)), "megatron_lm")
+
+
+def _precision(said: str) -> str:
+    said = said.lower()
+    return "fp8" if "fp8" in said else "fp16" if "fp16" in said else "bf16"
+
+
+def _recompute(cells: Mapping[str, str]) -> tuple[str, int | None]:
+    said = cells["recompute"].lower()
+    if "every 2nd" in said:
+        return "full", -(-int(float(cells["layers"])) // (2 * int(float(cells["pp"]))))
+    if found := re.search(r"full \(.*?(\d+) layers", said):
+        return "full", int(found[1])
+    if "op" in said or (said == "selective" and stack_name(cells) == "torchtitan"):
+        return "operators", None
+    return ("full" if "full" in said else "selective" if "selective" in said else "none"), None
+
+
+def _attention(cells: Mapping[str, str], stack: str) -> str:
+    """The kernel that is named, else what the stack had at its time; without flash no long sequence fits."""
+    if found := re.search(r"kernel = (\w+)", cells["notes"]):
+        named = {"torch": "torch", "fused": "unfused", "flash_attention2": "flash"}
+        return named.get(found[1], "flash1" if found[1].startswith("flash_attentionv1") else "flash")
+    year, length = int(float(cells["year"] or 2024)), int(float(cells["seq_len"]))
+    if stack == "nemo":
+        return "flash3" if year >= 2023 else "unfused"
+    if stack in ("megatron_lm", "megatron_deepspeed"):
+        return "flash" if length >= 4096 or (year >= 2024 and length >= 2048) else "unfused"
+    return "flash"
+
+
+def _zero(cells: Mapping[str, str], stack: str) -> int:
+    said = cells["zero_stage_or_fsdp"].lower()
+    if "zero-2" in said or "stage2" in said:
+        return 2
+    if "zero-3" in said or "fsdp" in said:
+        return 3
+    if "zero-1" in said or "stage1" in said or "distributed" in cells["optimizer"].lower():
+        return 1
+    if "zero-0" in said or "none" in said:
+        return 0
+    return 3 if stack in ("torchtitan", "composer_fsdp") else 0
+
+
+def _schedule(cells: Mapping[str, str]) -> str:
+    said = cells["schedule"].lower()
+    if int(float(cells["pp"])) == 1:
+        return "1f1b"
+    found = next((name for pattern, name in _SCHEDULES if re.search(pattern, said)), None)
+    if found:
+        return found
+    return "interleaved_1f1b" if cells["vpp"] and float(cells["vpp"]) > 1 else "1f1b"

@@ -1,0 +1,198 @@
+"""Measured runs, one row each, read into points that can be predicted.
+
+The columns are those of published collections (see ``calibrate/README.md``). What a source states stands in its own
+column, what was inferred in ``inferred``. A row that cannot be predicted says why.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipesim import legality, schedules
+from pipesim.calibrate.machines import cluster_of
+from pipesim.calibrate.partitions import partition_of
+from pipesim.calibrate.recipes import recipe
+from pipesim.checks import Invalid
+from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, Moe, ParallelLayout, Point, StackSpec, Training
+
+Cells = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """What a row's names are looked up in."""
+
+    clusters: Mapping[str, ClusterSpec]
+    stacks: Mapping[str, StackSpec]
+    costs: CostConstants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One row. ``point`` is None where ``problem`` says why it cannot be predicted."""
+
+    id: str
+    source: str
+    stack: str
+    cells: Cells
+    point: Point | None
+    problem: str
+    step_time_s: float | None
+    memory_bytes: float | None
+    outcome: str
+    grade: str
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the row may be held against a prediction of its step time: complete, dense, 16 bits, nothing special."""
+        plain = self.cells["moe_experts"] in ("", "n/a") and "fp8" not in self.cells["precision"].lower()
+        odd = re.search(r"offload|LoRA", self.cells["notes"])
+        return (
+            self.point is not None and self.step_time_s is not None and self.outcome == "ok"
+            and self.grade[:1] in ("A", "B") and plain and not odd and "fp4" not in self.cells["precision"]
+        )  # fmt: skip
+
+
+def read(path: Path, catalog: Catalog) -> list[Measurement]:
+    """Every row of a CSV. Raises ``Invalid`` naming the columns that the table lacks."""
+    with path.open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    if not table:
+        raise Invalid([f"measurements={path}: the table has no rows."])
+    missing = [name for name in NEEDED if name not in table[0]]
+    if missing:
+        raise Invalid([f"measurements={path}: columns {', '.join(missing)} are missing."])
+    return [measurement(row, catalog) for row in table]
+
+
+NEEDED = ("id", "layers", "hidden", "heads", "gpu", "n_gpus", "tp", "pp", "dp", "micro_batch", "global_batch", "seq_len")
+_KNOWN = (
+    *NEEDED, "source_group", "stack", "year", "model", "kv_heads", "ffn", "vocab", "gated_mlp", "moe_experts", "moe_topk",
+    "gpus_per_node", "internode_net", "precision", "sp", "cp", "vpp", "ep", "zero_stage_or_fsdp", "schedule", "recompute",
+    "optimizer", "measured_step_time_s", "derived_step_time_s", "mem_gb_per_gpu", "outcome", "notes", "inferred", "complete",
+)  # fmt: skip
+
+
+def measurement(row: Cells, catalog: Catalog) -> Measurement:
+    """One row, its inferred values put where its own are blank."""
+    cells = {name: (row.get(name) or "").strip() for name in _KNOWN}
+    for pair in filter(None, cells["inferred"].split(";")):
+        key, _, value = pair.partition("=")
+        if key in cells and not cells[key]:
+            cells[key] = value
+    point, problem = None, ""
+    try:
+        point = point_of(cells, catalog)
+    except (Invalid, ValueError) as error:
+        problem = " ".join(str(error).split())
+    return Measurement(
+        id=cells["id"],
+        source=cells["source_group"] or "own",
+        stack=cells["stack"],
+        cells=cells,
+        point=point,
+        problem=problem,
+        step_time_s=_real(cells["measured_step_time_s"]) or _real(cells["derived_step_time_s"]),
+        memory_bytes=None if not cells["mem_gb_per_gpu"] else float(cells["mem_gb_per_gpu"]) * 1e9,
+        outcome=cells["outcome"] or "ok",
+        grade=cells["complete"] or "A",
+    )
+
+
+def point_of(cells: Cells, catalog: Catalog) -> Point:
+    """The row as a resolved point. Raises ``Invalid`` or ``ValueError`` saying what cannot be."""
+    absent = [name for name in NEEDED if not cells[name]]
+    if absent:
+        raise ValueError(f"{', '.join(absent)} not given")
+    cluster = cluster_of(cells, catalog.clusters)
+    if cluster is None:
+        raise ValueError(f"gpu={cells['gpu']} is none that we know")
+    known = recipe(cells, catalog.stacks)
+    model = _model(cells)
+    layout, training, schedule = _layout(cells, known.zero), known.training, known.schedule
+    point = Point(
+        model=model, cluster=cluster, layout=layout, training=training, schedule=schedule, costs=catalog.costs,
+        stack=known.stack, options=known.options,
+    )  # fmt: skip
+    point = _legal(point)
+    partition = partition_of(cells, model, layout.p * (point.layout.v or 1))
+    return _with(point, layout=_with(point.layout, partition=partition, spread_vocab=known.spread_vocab))
+
+
+def _legal(point: Point) -> Point:
+    """Resolved; where the row's number of micro-batches is too small for its schedule, with the nearest that takes it."""
+    for name in dict.fromkeys((point.schedule, "zb_h1", "1f1b")):
+        tried = _with(point, schedule=name)
+        if name != point.schedule:
+            tried = _with(tried, layout=_with(tried.layout, v=None), options=())
+        m = legality.micro_batches(tried)
+        if not schedules.problems(name, tried.layout.p, max(m, 1), tried.layout.v, **dict(tried.options)):
+            return legality.resolve(tried)
+    return legality.resolve(point)
+
+
+def _with(spec: object, **changes: object):  # type: ignore[no-untyped-def]
+    import dataclasses
+
+    return dataclasses.replace(spec, **changes)  # type: ignore[type-var]
+
+
+def _model(cells: Cells) -> ModelSpec:
+    hidden, heads = _whole(cells["hidden"]), _whole(cells["heads"])
+    gated = cells["gated_mlp"] == "true"
+    experts = cells["moe_experts"] not in ("", "n/a")
+    vocab, t = _whole(cells["vocab"] or "51200"), _whole(cells["tp"])
+    padded = -(-vocab // (128 * t)) * 128 * t
+    ffn = _whole(cells["ffn"]) if cells["ffn"] else 4 * hidden
+    moe = Moe(experts=_whole(cells["moe_experts"]), top_k=_whole(cells["moe_topk"] or "2"), ffn=ffn) if experts else None
+    untied = "untied embeddings" in cells["notes"] or (gated and "tied embeddings" not in cells["notes"])
+    return ModelSpec(
+        name=cells["model"] or "model",
+        layers=_whole(cells["layers"]),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_whole(cells["kv_heads"]) if cells["kv_heads"] else heads,
+        head_dim=hidden // heads,
+        ffn=ffn,
+        vocab=padded,
+        context=_whole(cells["seq_len"]),
+        gated=gated,
+        bias=not gated,
+        tied_embeddings=not untied,
+        embedding_norm=False,
+        final_norm=True,
+        positions="rotary" if gated else "learned",
+        norm="rmsnorm" if gated else "layernorm",
+        moe=moe,
+    )
+
+
+def _layout(cells: Cells, zero: int) -> ParallelLayout:
+    t, p, c = (_whole(cells[name] or "1") for name in ("tp", "pp", "cp"))
+    gpus = _whole(cells["n_gpus"])
+    if gpus % (t * p * c):
+        raise ValueError(f"tp={t} x pp={p} x cp={c} does not divide n_gpus={gpus}")
+    d = gpus // (t * p * c)
+    found = re.search(r"FSDP2 (?:\(ZeRO-3\) )?(\d+)$|FSDP=(\d+)$", cells["zero_stage_or_fsdp"])
+    shard = int(found[1] or found[2]) * c if found else None
+    e = min(_whole(cells["ep"] or "1"), d * c)
+    v = _whole(cells["vpp"]) if cells["vpp"] and p > 1 and _whole(cells["vpp"]) > 1 else None
+    return ParallelLayout(
+        t=t, p=p, d=d, c=c, e=e, v=v, zero=zero, shard=shard if shard and shard < d * c else None,
+        sequence_parallel=t > 1 and cells["sp"] == "true",
+    )  # fmt: skip
+
+
+def _whole(text: str) -> int:
+    value = float(text)
+    if value != int(value):
+        raise ValueError(f"{text} is no whole number")
+    return int(value)
+
+
+def _real(text: str) -> float | None:
+    return float(text) if text else None
