@@ -269,6 +269,11 @@ class DemoConf:
 
 
 @dataclass
+class TaskConf:
+    """The task that was chosen: the one that is not null."""
+
+
+@dataclass
 class GridConf:
     """Config keys or groups with the values to combine, e.g. ``parallel.t: [1, 2, 4]`` or ``schedule: [gpipe, 1f1b]``."""
 
@@ -295,6 +300,8 @@ class Config:
     stack: StackConf = field(default_factory=StackConf)
     costs: CostsConf = field(default_factory=CostsConf)
     demo: DemoConf | None = None
+    task: TaskConf | None = None
+    measurements: str | None = None
     grid: GridConf | None = None
     study: StudyConf = field(default_factory=StudyConf)
 
@@ -416,6 +423,19 @@ def build_cluster(conf: Mapping[str, Any]) -> specs.ClusterSpec:
         network_flat_nodes=conf["network_flat_nodes"],
         source=conf["source"],
     )
+
+
+def library(group: str) -> dict[str, Any]:
+    """Every choice of the groups ``cluster`` and ``stack`` as a spec, and of ``costs`` as constants, by file name."""
+    schema, make = {
+        "cluster": (ClusterConf, build_cluster),
+        "stack": (StackConf, build_stack),
+        "costs": (CostsConf, build_costs),
+    }[group]
+    return {
+        path.stem: make(_container(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path))))
+        for path in sorted((CONF_DIR / group).glob("*.yaml"))
+    }
 
 
 def _layout(conf: Mapping[str, Any]) -> specs.ParallelLayout:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs_
-from pipesim import demos, legality
+from pipesim import demos, legality, tasks
 from pipesim.checks import Invalid
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
@@ -33,10 +33,14 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
     the study is written if any of its points failed.
     """
     first = _common(configs)
-    kind = "demo" if first["demo"] is not None else "sweep" if swept else "layout"
+    kind = _kind(first, swept)
     about = manifest.about(kind, overrides, first)
+    files: dict[str, str | bytes] = {}
     if kind == "demo":
         document, rows = demos.run(first)
+    elif kind == "task":
+        done = tasks.run(first)
+        document, rows, files = done.document, done.rows, done.files
     else:
         if kind == "layout":
             legality.resolve(configs_.build(first))
@@ -45,6 +49,8 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
             raise Invalid(rows[0]["reason"].splitlines())
         document = page(kind, rows, about)
     with folders.new_study(_root(), first["study"]["name"] or _name(kind, configs), first["study"]["dir"]) as staging:
+        for name, content in files.items():
+            staging.write(name, content)
         _write(staging, rows, document, about)
     assert staging.final is not None
     terminal.print_document(document)
@@ -55,6 +61,12 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
             f"{failed} of {len(rows)} points failed; their reasons stand in {staging.final / store.CSV}."
         )
     return staging.final
+
+
+def _kind(config: Mapping[str, Any], swept: bool) -> str:
+    if config["demo"] is not None:
+        return "demo"
+    return "task" if tasks.chosen(config) else "sweep" if swept else "layout"
 
 
 def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -77,6 +89,8 @@ def render_again(folder: Path) -> None:
     """Writes reports and figures of a study anew from its table. Raises ``ValueError`` if the folder holds no study."""
     about = manifest.read(folder)
     rows = store.read(folder)
+    if about["kind"] == "task":
+        raise ValueError(f"{folder} holds a task, whose report is not made from its table; run the task again.")
     document = demos.run(about["config"])[0] if about["kind"] == "demo" else page(about["kind"], rows, about)
     for name, text in rendered(document, rows, about["kind"]).items():
         target = folder / name
@@ -125,6 +139,8 @@ def _name(kind: str, configs: Sequence[Mapping[str, Any]]) -> str:
     first = configs[0]
     if kind == "demo":
         return "demo-" + "-".join(name for name, conf in first["demo"].items() if conf is not None)
+    if kind == "task":
+        return str(tasks.chosen(first))
     if first["grid"] is not None:
         return str(first["grid"]["name"])
     model = "-".join(dict.fromkeys(str(config["model"]["name"]) for config in configs))

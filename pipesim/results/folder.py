@@ -24,10 +24,10 @@ class Staging:
         self.path = path
         self.final: Path | None = None
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, content: str | bytes) -> None:
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8", newline="")
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def replace(target: Path, text: str) -> None:
