@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from shapes import cluster, cut, gpt, stack
 
 from pipesim.config import ModelConf, build_model
 from pipesim.costs.compute import (
+    TILES,
     Machine,
     Parts,
     embedding_seconds,
@@ -23,20 +26,25 @@ from pipesim.costs.compute import (
     layer_seconds,
     machine,
     model_flops_per_token,
+    tile_efficiency,
 )
-from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import dense_matrices, expert_matrices
 from pipesim.costs.parameters import layer_parameters, moe_layers
-from pipesim.specs import ClusterSpec, CostConstants, LinkSpec, ModelSpec
+from pipesim.specs import CostConstants, ModelSpec
 
 LAW = settings(deadline=None, max_examples=25)
 DIM = st.integers(1, 10**6)
-PEAK = 312e12
+FULL_TILES = st.integers(1, 4000).map(lambda tiles: 256 * tiles)
+PEAK, HBM = 312e12, 2e12
 FOLDER = Path(__file__).parents[1] / "conf" / "model"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+SPEED = {tile[:2]: tile[2] for tile in TILES}
 
-IDEAL = Machine(PEAK, 2e12, CostConstants(kind="full"))
-"""Matrix products at the peak, nothing else takes time."""
+IDEAL = Machine(
+    peak_flops_per_s=PEAK, hbm_bytes_per_s=math.inf, multiprocessors=1, gemm_efficiency=1.0, flash_efficiency=1.0,
+    costs=CostConstants(kind="full"), stack=stack(),
+)  # fmt: skip
+"""Products of whole tiles run at the peak, nothing else takes time."""
 
 
 @functools.cache
@@ -46,59 +54,103 @@ def load(name: str) -> ModelSpec:
     return build_model(values)
 
 
-def cut(**changes: Any) -> Cut:
-    values: dict[str, Any] = {
-        "t": 1, "d": 1, "c": 1, "e": 1, "micro_batch": 2, "seq_length": 2048, "zero": 0, "sequence_parallel": False,
-        "recompute": "none", "attention": "unfused", "precision": "bf16", "dropout": False,
-        "gradient_bytes": 4, "reduce_bytes": 4,
-    }  # fmt: skip
-    return Cut(**values | changes)
-
-
-def on(**costs: float) -> Machine:
-    return IDEAL._replace(costs=CostConstants(kind="full", **costs))
+def on(machine: Machine = IDEAL, **values: float) -> Machine:
+    """A machine whose memory takes time, with some values of its own, of its costs or of its stack."""
+    real = machine._replace(hbm_bytes_per_s=HBM)
+    for name, value in values.items():
+        if name in Machine._fields:
+            real = real._replace(**{name: value})
+        elif name in CostConstants.__slots__:
+            real = real._replace(costs=dataclasses.replace(real.costs, **{name: value}))
+        else:
+            real = real._replace(stack=dataclasses.replace(real.stack, **{name: value}))
+    return real
 
 
 @LAW
-@given(rows=DIM, outputs=DIM, inputs=DIM)
+@given(rows=FULL_TILES, outputs=FULL_TILES, inputs=DIM)
 def test_at_the_peak_a_matrix_product_takes_its_flops(rows: int, outputs: int, inputs: int) -> None:
     assert gemm_s(rows, outputs, inputs, IDEAL) == 2 * rows * outputs * inputs / PEAK
 
 
 def test_a_worked_matrix_product() -> None:
-    # 4096 x 4096 x 4096 at 312 TFLOP/s: 137.4 GFLOP in 0.4405 ms
+    # 4096 x 4096 x 4096 at 312 TFLOP/s: 137.4 GFLOP in 0.4405 ms if nothing is wasted. Of 256 x 128 tiles there are 512:
+    # five waves of 108, 540, so that 512 / 540 of what is computed is asked for.
     assert gemm_s(4096, 4096, 4096, IDEAL) == pytest.approx(0.4405e-3, rel=1e-4)
+    assert gemm_s(4096, 4096, 4096, on(multiprocessors=108)) == pytest.approx(0.4405e-3 * 540 / 512, rel=1e-4)
+    # at 75 % of the peak, with an inner loop that a dimension of 330 halves
+    real = on(multiprocessors=108, gemm_efficiency=0.75, gemm_inner_half_dim=330)
+    assert gemm_s(4096, 4096, 4096, real) == pytest.approx(0.4405e-3 * 540 / 512 / 0.75 * (1 + 330 / 4096), rel=1e-4)
+
+
+def test_the_last_wave_of_tiles_costs_as_much_as_a_full_one() -> None:
+    # 108 tiles of 256 x 128 on 108 multiprocessors; one more row of tiles starts a second wave
+    assert tile_efficiency(108 * 256, 128, 108) == 1
+    tiles = {  # tile: useful share of two waves of large tiles, or of more of smaller ones
+        (256, 128): 109 / 216, (128, 128): 218 / 324, (256, 64): 218 / 324, (128, 64): 436 / 540, (64, 64): 872 / 972,
+    }  # fmt: skip
+    best = max(SPEED[tile] * share for tile, share in tiles.items())
+    assert tile_efficiency(109 * 256, 128, 108) == pytest.approx(best, rel=1e-12)
+    assert best < 1
+
+
+def test_a_tile_that_is_not_full_is_computed_whole() -> None:
+    # 257 rows need two tiles of 256, or five of 64
+    shares = {(256, 128): 257 / 512, (128, 128): 257 / 384, (256, 64): 257 / 512, (128, 64): 257 / 384, (64, 64): 257 / 320}
+    lying = {(256, 128): 257 / 384, (256, 64): 257 / 320, (128, 64): 257 / 320}  # the other way round: 128 or 64 rows high
+    best = max(SPEED[tile] * share for each in (shares, lying) for tile, share in each.items())
+    assert tile_efficiency(257, 256, 1) == pytest.approx(best, rel=1e-12)
+
+
+@LAW
+@given(rows=DIM, outputs=DIM, multiprocessors=st.integers(1, 200))
+def test_tiles_are_used_as_well_whichever_way_a_product_lies(rows: int, outputs: int, multiprocessors: int) -> None:
+    useful = tile_efficiency(rows, outputs, multiprocessors)
+    assert 0 < useful <= 1
+    assert useful == pytest.approx(tile_efficiency(outputs, rows, multiprocessors), rel=1e-12)
+
+
+def test_one_row_takes_as_long_as_its_weights_need_to_arrive() -> None:
+    # 1 x 8192 x 8192: 0.134 GFLOP in no time, but 134 MB from memory at 2 TB/s in 67 us
+    assert gemm_s(1, 8192, 8192, on(multiprocessors=108)) == pytest.approx(2 * (8192**2 + 2 * 8192) / 2e12, rel=1e-12)
 
 
 @LAW
 @given(rows=DIM, outputs=DIM, inputs=DIM, half_dim=st.floats(0, 1000), efficiency=st.floats(0.01, 1))
-def test_a_matrix_product_is_never_faster_than_the_peak(
+def test_a_matrix_product_is_never_faster_than_its_flops_or_its_bytes(
     rows: int, outputs: int, inputs: int, half_dim: float, efficiency: float
 ) -> None:
-    seconds = gemm_s(rows, outputs, inputs, on(gemm_half_dim=half_dim, gemm_efficiency=efficiency))
-    assert seconds >= gemm_s(rows, outputs, inputs, IDEAL) / efficiency * (1 - 1e-12)
+    seconds = gemm_s(rows, outputs, inputs, on(gemm_inner_half_dim=half_dim, gemm_efficiency=efficiency))
+    assert seconds >= 2 * rows * outputs * inputs / PEAK / efficiency * (1 - 1e-12)
+    assert seconds >= 2 * (rows * outputs + outputs * inputs + rows * inputs) / HBM * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("thin", [0, 1, 2])
-def test_a_dimension_of_the_half_size_halves_the_speed(thin: int) -> None:
-    dims = [10**12] * 3
-    dims[thin] = 100
-    slower = gemm_s(*dims, on(gemm_half_dim=100)) / gemm_s(*dims, IDEAL)
-    assert slower == pytest.approx(2, rel=1e-9)
+@LAW
+@given(rows=FULL_TILES, outputs=FULL_TILES)
+def test_an_inner_dimension_of_the_half_size_halves_the_speed(rows: int, outputs: int) -> None:
+    slow = IDEAL._replace(costs=CostConstants(kind="full", gemm_inner_half_dim=100))
+    assert gemm_s(rows, outputs, 100, slow) == pytest.approx(2 * gemm_s(rows, outputs, 100, IDEAL), rel=1e-12)
 
 
 @LAW
 @given(rows=DIM, outputs=DIM, inputs=DIM, times=st.integers(2, 9))
 def test_thicker_products_never_reach_fewer_flops_per_second(rows: int, outputs: int, inputs: int, times: int) -> None:
-    thin = on(gemm_half_dim=100)
+    thin = on(multiprocessors=108, gemm_inner_half_dim=100)
     for thicker in ((rows * times, outputs, inputs), (rows, outputs * times, inputs), (rows, outputs, inputs * times)):
         assert gemm_s(*thicker, thin) <= times * gemm_s(rows, outputs, inputs, thin) * (1 + 1e-12)
 
 
 @LAW
+@given(rows=DIM, outputs=DIM, inputs=DIM, more=st.integers(1, 1000))
+def test_more_rows_never_take_less_time(rows: int, outputs: int, inputs: int, more: int) -> None:
+    real = on(multiprocessors=108, gemm_inner_half_dim=100)
+    assert gemm_s(rows + more, outputs, inputs, real) >= gemm_s(rows, outputs, inputs, real) * (1 - 1e-12)
+
+
+@LAW
 @given(dims=st.lists(st.tuples(DIM, DIM, DIM), min_size=1, max_size=20))
 def test_an_array_of_matrix_products_equals_each_to_the_last_bit(dims: list[tuple[int, int, int]]) -> None:
-    real = on(gemm_half_dim=100, gemm_efficiency=0.78)
+    real = on(multiprocessors=108, gemm_inner_half_dim=100, gemm_efficiency=0.78)
     together = gemm_s(*np.array(dims, np.float64).T, real)
     assert together.tolist() == [gemm_s(*map(float, each), real) for each in dims]
 
@@ -137,36 +189,61 @@ def test_tensor_parallelism_shares_the_matrix_products_evenly(name: str, t: int)
     assert shared.attention_s == pytest.approx(whole.attention_s / t, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["bloom_176b", "gpt3_175b", "llama3_70b"])
 def test_each_half_of_a_backward_multiplies_as_much_as_the_forward(name: str) -> None:
-    model = load(name)
-    layer = layer_seconds(model, cut(), on(gemm_half_dim=100), moe=bool(model.moe))
-    assert layer.input_grad.matmul_s == layer.weight_grad.matmul_s == layer.forward.matmul_s > 0
-    head = head_seconds(model, cut(), on(gemm_half_dim=100))
-    assert head.input_grad.matmul_s == head.weight_grad.matmul_s == head.forward.matmul_s > 0
+    layer = layer_seconds(load(name), cut(), IDEAL, moe=False)
+    head = head_seconds(load(name), cut(), IDEAL)
+    for block in (layer, head):
+        assert block.input_grad.matmul_s == pytest.approx(block.forward.matmul_s, rel=1e-12)
+        assert block.weight_grad.matmul_s == pytest.approx(block.forward.matmul_s, rel=1e-12)
 
 
-def test_unfused_attention_multiplies_the_whole_square_and_moves_every_score() -> None:
-    model, b, s = load("gpt3_175b"), 2, 2048
+def test_a_backward_multiplies_in_shapes_of_its_own() -> None:
+    # A head of 1024 inputs for 4096 tokens and 51200 outputs, inner dimensions 1024, then 51200, then 4096
+    model, slow = gpt(hidden=1024, heads=8, kv_heads=8), IDEAL._replace(
+        costs=CostConstants(kind="full", gemm_inner_half_dim=512)
+    )
+    ideal_s = 2 * 4096 * 1024 * 51200 / PEAK
+    head = head_seconds(model, cut(), slow)
+    seconds = [op.matmul_s / ideal_s for op in (head.forward, head.input_grad, head.weight_grad)]
+    assert seconds == pytest.approx([1 + 512 / 1024, 1 + 512 / 51200, 1 + 512 / 4096], rel=1e-12)
+
+
+@pytest.mark.parametrize(("attention", "score_bytes"), [("unfused", "unfused_score_bytes"), ("torch", "torch_score_bytes")])
+def test_unfused_attention_multiplies_the_whole_square_and_moves_every_score(attention: str, score_bytes: str) -> None:
+    model, b, s, asked = load("gpt3_175b"), 2, 2048, cut(attention=attention)
     flops = 4 * b * s * s * model.hidden  # Narayanan et al. 2021, appendix: 2 b s^2 h for scores, as much for values
-    layer = layer_seconds(model, cut(), IDEAL, moe=False)
+    layer = layer_seconds(model, asked, IDEAL, moe=False)
     assert layer.forward.attention_s == pytest.approx(flops / PEAK, rel=1e-12)
     assert layer.input_grad.attention_s == pytest.approx(2 * flops / PEAK, rel=1e-12)
-    moved = layer_seconds(model, cut(), on(score_bytes=11), moe=False).forward.attention_s - layer.forward.attention_s
-    assert moved == pytest.approx(11 * b * s * s * model.heads / 2e12, rel=1e-9)
+    moving = layer_seconds(model, asked, on(**{score_bytes: 11}), moe=False)
+    moved = 11 * b * s * s * model.heads / HBM
+    assert moving.forward.attention_s == pytest.approx(flops / PEAK + moved, rel=1e-12)
+    assert moving.input_grad.attention_s == pytest.approx(2 * flops / PEAK + 1.5 * moved, rel=1e-12)
+
+
+@pytest.mark.parametrize(("head_dim", "times"), [(64, 1), (128, 1), (80, 128 / 80), (96, 128 / 96), (72, 128 / 72)])
+def test_products_of_unfused_attention_pad_heads_to_whole_tiles_of_64(head_dim: int, times: float) -> None:
+    model = gpt(head_dim=head_dim)
+    flops = 4 * 2 * 2048 * 2048 * 32 * head_dim
+    assert layer_seconds(model, cut(), IDEAL, moe=False).forward.attention_s == pytest.approx(times * flops / PEAK, rel=1e-12)
+
+
+def test_heads_of_no_multiple_of_eight_get_no_tensor_cores_without_flash() -> None:
+    odd, even = (layer_seconds(gpt(head_dim=each), cut(), IDEAL, moe=False).forward.attention_s for each in (100, 104))
+    assert odd > 4 * even  # both are padded to 128
 
 
 def test_flash_attention_skips_the_masked_half_and_recomputes_scores_backward() -> None:
     model = load("gpt3_175b")
-    flash, unfused = (
-        layer_seconds(model, cut(attention=kind), IDEAL, moe=False).forward for kind in ("flash", "unfused")
-    )
-    assert flash.attention_s == unfused.attention_s / 2
-    # Dao 2023, section 3.1: two products forward, five backward
-    backward = layer_seconds(model, cut(attention="flash"), IDEAL, moe=False).input_grad
-    assert backward.attention_s == 5 / 2 * flash.attention_s
-    moving = layer_seconds(model, cut(attention="flash"), on(score_bytes=11), moe=False).forward
-    assert moving.attention_s == flash.attention_s
+    flash, unfused = (layer_seconds(model, cut(attention=kind), IDEAL, moe=False) for kind in ("flash", "unfused"))
+    assert flash.forward.attention_s == unfused.forward.attention_s / 2
+    # Dao 2023: two products forward, five backward (section 3.1), at 0.88 of the FLOP/s (figures 4 to 6)
+    assert flash.input_grad.attention_s == pytest.approx(5 / 2 / 0.88 * flash.forward.attention_s, rel=1e-12)
+    moving = layer_seconds(model, cut(attention="flash"), on(unfused_score_bytes=11, torch_score_bytes=28), moe=False)
+    assert moving.forward.attention_s == flash.forward.attention_s
+    slower = layer_seconds(model, cut(attention="flash"), on(flash_efficiency=0.5), moe=False).forward
+    assert slower.attention_s == 2 * flash.forward.attention_s
 
 
 def test_elementwise_kernels_take_the_bytes_they_move() -> None:
@@ -192,13 +269,14 @@ def test_a_gated_mlp_moves_both_of_its_inputs() -> None:
 @pytest.mark.parametrize("e", [1, 2, 4, 8])
 def test_at_the_peak_a_token_pays_for_its_chosen_experts_wherever_they_live(e: int) -> None:
     model = load("mixtral_8x7b")
-    attention, expert, router = 2 * 4096**2 + 2 * 4096 * 1024, 3 * 4096 * 14336, 4096 * 8
+    attention, expert = 2 * 4096**2 + 2 * 4096 * 1024, 3 * 4096 * 14336
+    router = 4096 * 8 / (8 / 64) / 0.9  # eight outputs fill an eighth of a 256 x 64 tile
     seconds = layer_seconds(model, cut(e=e), IDEAL, moe=True).forward.matmul_s
     assert seconds == pytest.approx(2 * 4096 * (attention + 2 * expert + router) / PEAK, rel=1e-12)
 
 
 def test_fewer_experts_on_a_gpu_give_each_a_thicker_product() -> None:
-    model, real = load("deepseek_v3"), on(gemm_half_dim=100)
+    model, real = load("deepseek_v3"), on(multiprocessors=132)
     times = [layer_seconds(model, cut(e=e), real, moe=True).forward.matmul_s for e in (1, 4, 16, 64)]
     assert times == sorted(times, reverse=True)
     assert times[0] > times[-1]
@@ -213,7 +291,7 @@ def test_the_head_multiplies_the_vocabulary_and_moves_its_logits() -> None:
 
 def test_the_embedding_reads_and_writes_a_row_for_each_token() -> None:
     model = load("bloom_176b")
-    seconds = embedding_seconds(model, cut(), IDEAL)
+    seconds = embedding_seconds(model, cut(), on())
     assert seconds.forward == Parts(0, 0, 4096 * 14336 * (2 + 2) / 2e12)
     assert seconds.input_grad.total_s() == 0
     assert seconds.weight_grad == seconds.forward
@@ -243,15 +321,20 @@ def test_model_flops_of_many_lengths_equal_those_of_each(lengths: list[int]) -> 
     assert together.tolist() == [float(model_flops_per_token(model, float(each), 37e9)) for each in lengths]
 
 
-def test_a_machine_has_the_peak_of_its_precision_and_a_share_of_its_memory_speed() -> None:
-    link = LinkSpec(bandwidth_bytes_per_s=1e9, latency_s=0)
-    cluster = ClusterSpec(
-        name="x", gpus=8, gpus_per_node=8, peak_flops_per_s={"bf16": 1e15, "fp8": 2e15}, memory_bytes=80e9,
-        hbm_bytes_per_s=4e12, intra_node=link, inter_node=link,
+def test_a_machine_has_what_its_chip_its_stack_and_its_precision_reach() -> None:
+    h100 = cluster(
+        chip="h100", peak_flops_per_s={"bf16": 1e15, "fp8": 2e15}, multiprocessors=132, hbm_bytes_per_s=4e12,
+        flash_efficiency={"flash": 0.6, "flash3": 0.7},
     )  # fmt: skip
     costs = CostConstants(kind="full", hbm_efficiency=0.75)
-    assert machine(cluster, costs, cut()) == (1e15, 3e12, costs)
-    assert machine(cluster, costs, cut(precision="fp8")) == (2e15, 3e12, costs)
+    real = stack(gemm_efficiency={"default": 0.5, "h100": 0.8}, fp8_efficiency=0.75)
+    flash = machine(h100, costs, real, cut(attention="flash"))
+    assert flash == Machine(1e15, 3e12, 132, 0.8, 0.6, costs, real)
+    assert machine(h100, costs, real, cut(attention="flash3")).flash_efficiency == 0.7
+    # attention stays in bf16, which reaches half of fp8's peak
+    eight = machine(h100, costs, real, cut(attention="flash", precision="fp8"))
+    assert eight == Machine(2e15, 3e12, 132, pytest.approx(0.8 * 0.75), pytest.approx(0.6 / 2), costs, real)
+    assert machine(dataclasses.replace(h100, chip="tomorrow"), costs, real, cut()).gemm_efficiency == 0.5
 
 
 @LAW
@@ -262,7 +345,7 @@ def test_a_machine_has_the_peak_of_its_precision_and_a_share_of_its_memory_speed
 )
 def test_a_layer_of_many_cuts_equals_that_of_each_to_the_last_bit(cuts: list[tuple[int, int, int]]) -> None:
     model = load("mixtral_8x7b")
-    real = on(gemm_half_dim=100, gemm_efficiency=0.78, norm_bytes=17, mlp_bytes=6, score_bytes=11)
+    real = on(multiprocessors=108, gemm_inner_half_dim=100, gemm_efficiency=0.78, norm_bytes=17, mlp_bytes=6, unfused_score_bytes=11)
     t, micro_batch, seq_length = np.array(cuts, np.float64).T
     together = layer_seconds(model, cut(t=t, micro_batch=micro_batch, seq_length=seq_length), real, moe=True)
     for i, (each_t, each_b, each_s) in enumerate(cuts):
