@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shapes import cluster
 
 from pipesim.costs.collectives import (
     Link,
     all_to_all_s,
+    collective_half_s,
     group_link,
     intra_node_link,
+    network_bytes_per_s,
     ring_all_reduce_s,
     ring_half_s,
     ring_sent_bytes,
     send_s,
 )
-from pipesim.specs import ClusterSpec, CostConstants, LinkSpec
+from pipesim.specs import CostConstants, LinkSpec
 
 LAW = settings(deadline=None, max_examples=25)
 BYTES = st.floats(0, 1e12)
 RANKS = st.integers(1, 4096)
-LINKS = st.builds(Link, st.floats(1e6, 1e13), st.floats(0, 1e-2))
-COLLECTIVES = {"all-reduce": ring_all_reduce_s, "half": ring_half_s, "all-to-all": all_to_all_s}
+LINKS = st.builds(Link, st.floats(1e6, 1e13), st.floats(0, 1e-2), st.floats(0, 1e-3))
+COLLECTIVES = {
+    "all-reduce": ring_all_reduce_s, "half": ring_half_s, "fastest half": collective_half_s, "all-to-all": all_to_all_s,
+}  # fmt: skip
 
-CLUSTER = ClusterSpec(
-    name="eights",
-    gpus=64,
-    gpus_per_node=8,
-    peak_flops_per_s={"bf16": 312e12},
-    memory_bytes=80e9,
-    hbm_bytes_per_s=2e12,
-    intra_node=LinkSpec(bandwidth_bytes_per_s=300e9, latency_s=3e-6),
-    inter_node=LinkSpec(bandwidth_bytes_per_s=48e9, latency_s=14e-6),
-)
+CLUSTER = cluster()
 PEAK = CostConstants(kind="full")
-NVLINK, NETWORK_GPUS = (300e9, 3e-6), {1: 48e9, 2: 24e9, 4: 12e9, 8: 6e9}
+NVLINK, NETWORK_GPUS = (300e9, 3e-6, 0), {1: 48e9, 2: 24e9, 4: 12e9, 8: 6e9}
 
 
 def around_the_ring(message_bytes: float, ranks: int, link: Link) -> tuple[float, float]:
@@ -78,7 +76,7 @@ def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(message: float, ran
 @LAW
 @given(message=BYTES, link=LINKS)
 def test_one_rank_talks_to_nobody_and_costs_exactly_nothing(message: float, link: Link) -> None:
-    assert [collective(message, 1, link) for collective in COLLECTIVES.values()] == [0, 0, 0]
+    assert [collective(message, 1, link) for collective in COLLECTIVES.values()] == [0, 0, 0, 0]
     assert ring_sent_bytes(message, 1) == 0
 
 
@@ -87,7 +85,8 @@ def test_one_rank_talks_to_nobody_and_costs_exactly_nothing(message: float, link
 def test_an_all_to_all_sends_every_other_rank_its_share(message: float, ranks: int, link: Link) -> None:
     others = ranks - 1
     expected = others * (link.latency_s + message / ranks / link.bandwidth_bytes_per_s)
-    assert all_to_all_s(message, ranks, link) == pytest.approx(expected, rel=1e-12)
+    start_s = link.start_s if ranks > 1 else 0
+    assert all_to_all_s(message, ranks, link) == pytest.approx(start_s + expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
@@ -136,35 +135,66 @@ def test_a_group_that_fits_into_a_node_gets_its_links(size: int, stride: int) ->
 @pytest.mark.parametrize(("stride", "bandwidth"), NETWORK_GPUS.items())
 def test_rings_that_leave_a_node_share_its_network(stride: int, bandwidth: float) -> None:
     # 48 GB/s a node: with stride 4, four rings of neighbours leave it side by side
-    assert group_link(CLUSTER, PEAK, 16, stride) == (bandwidth, 14e-6)
+    assert group_link(CLUSTER, PEAK, 16, stride) == (bandwidth, 14e-6, 0)
 
 
 @pytest.mark.parametrize(("size", "stride"), [(7, 1), (3, 1), (3, 2), (5, 1)])
 def test_groups_that_do_not_divide_a_node_leave_it_unless_the_job_is_on_one(size: int, stride: int) -> None:
     # groups of 7 on nodes of 8: the second is ranks 7 to 13
-    assert group_link(CLUSTER, PEAK, size, stride, 56) == (NETWORK_GPUS[stride], 14e-6)
+    assert group_link(CLUSTER, PEAK, size, stride, 56) == (NETWORK_GPUS[stride], 14e-6, 0)
     assert group_link(CLUSTER, PEAK, size, stride, size * stride) == NVLINK
 
 
 def test_no_more_rings_share_a_network_than_the_node_has_gpus() -> None:
-    assert group_link(CLUSTER, PEAK, 2, 32) == (6e9, 14e-6)
+    assert group_link(CLUSTER, PEAK, 2, 32) == (6e9, 14e-6, 0)
 
 
 def test_a_fast_network_is_no_faster_than_the_link_to_the_own_node() -> None:
     fast = LinkSpec(bandwidth_bytes_per_s=900e9, latency_s=14e-6)
-    cluster = ClusterSpec(**{name: getattr(CLUSTER, name) for name in CLUSTER.__slots__} | {"inter_node": fast})
-    assert group_link(cluster, PEAK, 16, 1) == (300e9, 14e-6)
+    assert group_link(cluster(inter_node=fast), PEAK, 16, 1) == (300e9, 14e-6, 0)
 
 
 def test_efficiencies_lower_their_own_link_and_no_latency() -> None:
     costs = CostConstants(kind="full", intra_node_efficiency=0.5, inter_node_efficiency=0.25)
-    assert group_link(CLUSTER, costs, 8, 1) == (150e9, 3e-6)
-    assert group_link(CLUSTER, costs, 4, 4) == (3e9, 14e-6)
+    assert group_link(CLUSTER, costs, 8, 1) == (150e9, 3e-6, 0)
+    assert group_link(CLUSTER, costs, 4, 4) == (3e9, 14e-6, 0)
 
 
 @LAW
 @given(groups=st.lists(st.tuples(st.integers(1, 64), st.integers(1, 64)), min_size=1, max_size=20))
 def test_links_of_many_groups_equal_those_of_each(groups: list[tuple[int, int]]) -> None:
     sizes, strides = np.array(groups, np.float64).T
-    bandwidths, latencies = group_link(CLUSTER, PEAK, sizes, strides)
-    assert list(zip(bandwidths, latencies, strict=True)) == [group_link(CLUSTER, PEAK, *group) for group in groups]
+    decaying = cluster(network_decay=0.2)
+    bandwidths, latencies, _ = group_link(decaying, PEAK, sizes, strides)
+    assert list(zip(bandwidths, latencies, strict=True)) == [group_link(decaying, PEAK, *group)[:2] for group in groups]
+
+
+@LAW
+@given(message=BYTES, ranks=RANKS, link=LINKS)
+def test_a_library_takes_the_faster_of_ring_and_tree(message: float, ranks: int, link: Link) -> None:
+    # Sanders, Speck and Traeff 2009: log2 n latencies, the whole message once
+    bare = link._replace(start_s=0.0)
+    ring_s, tree_s = ring_half_s(message, ranks, bare), math.log2(ranks) * link.latency_s + message / link[0]
+    assert collective_half_s(message, ranks, bare) == pytest.approx(min(ring_s, tree_s) if ranks > 1 else 0, rel=1e-12)
+
+
+def test_trees_win_where_latency_counts_and_rings_where_bytes_do() -> None:
+    # 64 ranks, 100 GB/s, 10 us a hop: 1 KB takes 6 instead of 63 hops, 10 GB 63/64 of the whole and 630 us
+    link = Link(100e9, 10e-6)
+    assert collective_half_s(1e3, 64, link) == pytest.approx(6 * 10e-6 + 1e-8, rel=1e-12)
+    assert collective_half_s(10e9, 64, link) == pytest.approx(63 * 10e-6 + 0.1 * 63 / 64, rel=1e-12)
+
+
+@pytest.mark.parametrize(("ranks", "starts"), [(1, 0), (2, 1), (4, 1.5), (8, 2), (16, 2.5)])
+def test_starting_a_collective_takes_longer_among_more_ranks(ranks: int, starts: float) -> None:
+    nothing_else = Link(1e30, 0.0, 20e-6)
+    assert collective_half_s(1.0, ranks, nothing_else) == pytest.approx(starts * 20e-6, rel=1e-9)
+
+
+def test_a_decaying_network_gives_large_rings_less() -> None:
+    # flat up to 4 nodes; 16 nodes get (16 / 4) ** -0.5 = half
+    decaying = cluster(network_decay=0.5, network_flat_nodes=4)
+    assert [float(network_bytes_per_s(decaying, PEAK, nodes)) for nodes in (1, 4, 16, 64)] == [48e9, 48e9, 24e9, 12e9]
+    assert group_link(decaying, PEAK, 128, 1) == (24e9, 14e-6, 0)  # 16 nodes
+    assert group_link(decaying, PEAK, 16, 8) == (3e9, 14e-6, 0)  # 16 nodes, eight rings side by side
+    assert network_bytes_per_s(CLUSTER, PEAK, 64) == 48e9

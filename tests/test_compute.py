@@ -345,7 +345,8 @@ def test_a_machine_has_what_its_chip_its_stack_and_its_precision_reach() -> None
 )
 def test_a_layer_of_many_cuts_equals_that_of_each_to_the_last_bit(cuts: list[tuple[int, int, int]]) -> None:
     model = load("mixtral_8x7b")
-    real = on(multiprocessors=108, gemm_inner_half_dim=100, gemm_efficiency=0.78, norm_bytes=17, mlp_bytes=6, unfused_score_bytes=11)
+    machine = IDEAL._replace(multiprocessors=108)
+    real = on(machine, gemm_inner_half_dim=100, gemm_efficiency=0.78, norm_bytes=17, mlp_bytes=6, unfused_score_bytes=11)
     t, micro_batch, seq_length = np.array(cuts, np.float64).T
     together = layer_seconds(model, cut(t=t, micro_batch=micro_batch, seq_length=seq_length), real, moe=True)
     for i, (each_t, each_b, each_s) in enumerate(cuts):

@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import pytest
+import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shapes import stack
 
+from pipesim.costs import memory
 from pipesim.costs.cut import Cut
-from pipesim.costs.memory import (
-    attention_score_bytes,
-    kept_layer_bytes,
-    layer_activation_bytes,
-    logits_bytes,
-    state_bytes,
-    working_set_bytes,
-)
-from pipesim.specs import CostConstants, Mla, ModelSpec, Moe
+from pipesim.costs.memory import attention_score_bytes, logits_bytes, state_bytes
+from pipesim.specs import Mla, ModelSpec, Moe, StackSpec
 
 LAW = settings(deadline=None, max_examples=25)
 TENSOR = st.sampled_from([1, 2, 4, 8])
 BATCH = st.integers(1, 8)
 LENGTH = st.sampled_from([96, 2048, 8192])
-RECOMPUTE = ("none", "selective", "full")
+RECOMPUTE = ("selective", "operators", "full")
+
+gpt = functools.partial(shapes.gpt, layers=96, hidden=12288, heads=96, kv_heads=96, ffn=4 * 12288)
+"""GPT-3's shape."""
+cut = functools.partial(shapes.cut, micro_batch=1, dropout=True)
 
 
-def gpt(**changes: Any) -> ModelSpec:
-    values: dict[str, Any] = {
-        "name": "gpt", "layers": 96, "hidden": 12288, "heads": 96, "kv_heads": 96, "head_dim": 128, "ffn": 4 * 12288,
-        "vocab": 51200, "context": 2048, "gated": False, "bias": True, "tied_embeddings": True, "embedding_norm": False,
-        "final_norm": True, "positions": "learned", "norm": "layernorm",
-    }  # fmt: skip
-    return ModelSpec(**values | changes)
+def layer_activation_bytes(model: ModelSpec, cut: Cut, stack: StackSpec = stack(), *, moe: bool) -> Any:  # noqa: B008
+    return memory.layer_activation_bytes(model, cut, stack, moe=moe)
 
 
-def cut(**changes: Any) -> Cut:
-    values: dict[str, Any] = {
-        "t": 1, "d": 1, "c": 1, "e": 1, "micro_batch": 1, "seq_length": 2048, "zero": 0, "sequence_parallel": False,
-        "recompute": "none", "attention": "unfused", "precision": "bf16", "dropout": True,
-        "gradient_bytes": 4, "reduce_bytes": 4,
-    }  # fmt: skip
-    return Cut(**values | changes)
+def recomputed_layer_bytes(model: ModelSpec, cut: Cut, stack: StackSpec = stack(), *, moe: bool) -> Any:  # noqa: B008
+    return memory.recomputed_layer_bytes(model, cut, stack, moe=moe)
 
 
 MIXTURE = gpt(moe=Moe(experts=16, top_k=2, ffn=4096, shared_experts=1))
@@ -87,7 +78,7 @@ def test_sequence_parallelism_shares_everything(b: int, s: int, t: int) -> None:
 @given(b=BATCH, s=LENGTH, t=TENSOR)
 def test_selective_recomputation_keeps_no_scores(b: int, s: int, t: int) -> None:
     # Korthikanti et al. 2022, equation 6: 34 s b h / t with sequence parallelism
-    kept = kept_layer_bytes(
+    kept = recomputed_layer_bytes(
         gpt(), cut(micro_batch=b, seq_length=s, t=t, sequence_parallel=True, recompute="selective"), moe=False
     )
     assert kept == pytest.approx(34 * s * b * 12288 / t, rel=1e-12)
@@ -98,9 +89,9 @@ def test_selective_recomputation_keeps_no_scores(b: int, s: int, t: int) -> None
 def test_full_recomputation_keeps_the_input_of_a_layer(b: int, s: int, t: int) -> None:
     # Korthikanti et al. 2022, section 5: 2 s b h
     full = cut(micro_batch=b, seq_length=s, t=t, recompute="full")
-    assert kept_layer_bytes(gpt(), full, moe=False) == 2 * s * b * 12288
+    assert recomputed_layer_bytes(gpt(), full, moe=False) == 2 * s * b * 12288
     split = cut(micro_batch=b, seq_length=s, t=t, recompute="full", sequence_parallel=True)
-    assert kept_layer_bytes(gpt(), split, moe=False) == 2 * s * b * 12288 / t
+    assert recomputed_layer_bytes(gpt(), split, moe=False) == 2 * s * b * 12288 / t
 
 
 @pytest.mark.parametrize("model", [gpt(), MIXTURE, LATENT], ids=["gpt", "mixture", "latent"])
@@ -116,16 +107,29 @@ def test_recomputing_more_never_keeps_more(
         )  # fmt: skip
 
     moe = model.moe is not None
-    none, selective, full = (kept_layer_bytes(model, of(each), moe=moe) for each in RECOMPUTE)
-    assert none >= selective > full > 0
+    none = layer_activation_bytes(model, of("none"), moe=moe)
+    selective, operators, full = (recomputed_layer_bytes(model, of(each), moe=moe) for each in RECOMPUTE)
+    assert none >= selective > operators > full > 0
     assert (none > selective) == (not flash)
 
 
-@pytest.mark.parametrize("recompute", RECOMPUTE)
-def test_what_is_not_kept_is_back_while_one_layer_runs_backward(recompute: str) -> None:
-    chosen = cut(recompute=recompute)
-    both = kept_layer_bytes(gpt(), chosen, moe=False) + working_set_bytes(gpt(), chosen, moe=False)
-    assert both == layer_activation_bytes(gpt(), cut(), moe=False)
+def test_per_operator_checkpointing_keeps_the_input_and_half_of_what_products_need() -> None:
+    # queries, keys, values and the output matrix's input: 4 h; the MLP's 4 h before and behind its activation
+    kept = recomputed_layer_bytes(gpt(), cut(recompute="operators"), moe=False)
+    assert kept == 2048 * 12288 * (2 + (2 * 4 + 2 * 8) / 2)
+
+
+def test_norms_that_run_unfused_in_fp32_keep_more() -> None:
+    unfused, fused = (
+        layer_activation_bytes(gpt(), cut(t=4), stack(norm_kept_bytes=each), moe=False) for each in (16, 4)
+    )
+    assert unfused - fused == 12 * 2048 * 12288
+
+
+def test_a_stack_scales_what_is_counted_but_the_scores() -> None:
+    scores = attention_score_bytes(gpt(), cut())
+    counted = layer_activation_bytes(gpt(), cut(), moe=False) - scores
+    assert layer_activation_bytes(gpt(), cut(), stack(activation_scale=1.5), moe=False) == 1.5 * counted + scores
 
 
 def test_dropout_masks_are_a_byte_for_each_element() -> None:
@@ -176,8 +180,9 @@ def test_context_parallelism_divides_all_activations(c: int) -> None:
 
 
 def test_logits_are_shared_by_tensor_parallelism() -> None:
-    costs = CostConstants(kind="full", logits_held_bytes=8)
-    assert logits_bytes(gpt(), cut(t=4, micro_batch=2), costs) == 8 * 4096 * 51200 / 4
+    asked = cut(t=4, micro_batch=2)
+    assert logits_bytes(gpt(), asked, stack(logits_held_bytes=8)) == 8 * 4096 * 51200 / 4
+    assert logits_bytes(gpt(), asked, stack(logits_held_bytes=8, logits_gathered=True)) == 8 * 4096 * 51200
 
 
 @LAW
@@ -233,6 +238,6 @@ def test_many_cuts_hold_what_each_holds_to_the_last_bit(cuts: list[tuple[int, in
         shape: dict[str, Any] = {"sequence_parallel": sequence, "recompute": recompute}
         many = cut(t=t, micro_batch=b, seq_length=s, **shape)
         each = [cut(t=float(t), micro_batch=float(b), seq_length=float(s), **shape) for t, b, s in cuts]
-        for bytes_of in (kept_layer_bytes, working_set_bytes):
+        for bytes_of in (layer_activation_bytes, recomputed_layer_bytes):
             together = np.broadcast_to(bytes_of(MIXTURE, many, moe=True), len(cuts))
             assert together.tolist() == [bytes_of(MIXTURE, one, moe=True) for one in each]

@@ -2,77 +2,65 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
 import numpy as np
 import pytest
+import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shapes import cluster, gpt, stack
 
 from pipesim.costs import compute
-from pipesim.costs.collectives import group_link, ring_all_reduce_s
+from pipesim.costs.collectives import collective_half_s, group_link, ring_half_s
 from pipesim.costs.cut import Cut
 from pipesim.costs.stage import (
     balanced_partition,
     key_value_bytes,
     layer_communication_s,
+    recomputed_share,
     stage_contents,
     stage_seconds,
 )
-from pipesim.specs import ClusterSpec, CostConstants, LinkSpec, Mla, ModelSpec, Moe
+from pipesim.specs import CostConstants, Mla, ModelSpec, Moe, StackSpec
 
 LAW = settings(deadline=None, max_examples=25)
 
-CLUSTER = ClusterSpec(
-    name="eights",
-    gpus=64,
-    gpus_per_node=8,
-    peak_flops_per_s={"bf16": 312e12},
-    memory_bytes=80e9,
-    hbm_bytes_per_s=2e12,
-    intra_node=LinkSpec(bandwidth_bytes_per_s=300e9, latency_s=3e-6),
-    inter_node=LinkSpec(bandwidth_bytes_per_s=48e9, latency_s=14e-6),
-)
-COSTS = CostConstants(
-    kind="full", gemm_efficiency=0.78, gemm_half_dim=100, attention_efficiency=0.64, norm_bytes=17, mlp_bytes=6,
-    score_bytes=11, logits_bytes=17, layer_launch_s=500e-6,
+CLUSTER = cluster()
+COSTS = CostConstants(kind="full", gemm_inner_half_dim=330, unfused_efficiency=0.64, unfused_score_bytes=11)
+STACK = stack(
+    gemm_efficiency={"default": 0.78}, norm_bytes=17, mlp_bytes=6, logits_bytes=17, forward_launch_s=500e-6,
+    backward_launch_s=700e-6,
 )  # fmt: skip
 
 
-def gpt(**changes: Any) -> ModelSpec:
-    values: dict[str, Any] = {
-        "name": "gpt", "layers": 24, "hidden": 4096, "heads": 32, "kv_heads": 32, "head_dim": 128, "ffn": 4 * 4096,
-        "vocab": 51200, "context": 2048, "gated": False, "bias": True, "tied_embeddings": True, "embedding_norm": False,
-        "final_norm": True, "positions": "learned", "norm": "layernorm",
-    }  # fmt: skip
-    return ModelSpec(**values | changes)
-
-
 def cut(**changes: Any) -> Cut:
-    values: dict[str, Any] = {
-        "t": np.array([[1.0]]), "d": np.array([[1.0]]), "c": np.array([[1.0]]), "e": np.array([[1.0]]),
-        "micro_batch": np.array([[2.0]]), "seq_length": np.array([[2048.0]]), "zero": 0, "sequence_parallel": False,
-        "recompute": "none", "attention": "unfused", "precision": "bf16", "dropout": False,
-        "gradient_bytes": 4, "reduce_bytes": 4,
-    }  # fmt: skip
-    return Cut(**values | {key: np.array([[float(v)]]) if isinstance(v, int) else v for key, v in changes.items()})
+    """One point as columns, shape (1, 1)."""
+    numbers = {"t": 1, "d": 1, "c": 1, "e": 1, "micro_batch": 2, "seq_length": 2048} | changes
+    columns = {key: np.array([[float(v)]]) if type(v) in (int, float) and key != "zero" else v for key, v in numbers.items()}
+    return shapes.cut(**columns)
 
 
 MIXTURE = gpt(gated=True, moe=Moe(experts=16, top_k=2, ffn=4096, shared_experts=1, dense_layers=3))
 
 
-def seconds(model: ModelSpec, partition: tuple[int, ...], costs: CostConstants = COSTS, **changes: Any) -> Any:
+def seconds(model: ModelSpec, partition: tuple[int, ...], on: StackSpec = STACK, **changes: Any) -> Any:
     """Items of F, I and W, shape (points, stages) each."""
     chosen = cut(**changes)
     shape = (len(chosen.t), len(partition))  # type: ignore[arg-type]
-    parts = stage_seconds(model, CLUSTER, costs, chosen, stage_contents(model, partition))
+    parts = stage_seconds(model, CLUSTER, COSTS, on, chosen, contents(model, partition))
     return [{item: np.broadcast_to(values, shape) for item, values in op.items()} for op in parts]
 
 
-def one_layer(model: ModelSpec, costs: CostConstants = COSTS, **changes: Any) -> Any:
+def contents(model: ModelSpec, partition: tuple[int, ...], spread_vocab: bool = False) -> Any:
+    return stage_contents([model], [partition], spread_vocab)
+
+
+def one_layer(model: ModelSpec, on: StackSpec = STACK, **changes: Any) -> Any:
     """The items of a stage that holds the second layer and nothing else."""
-    parts = seconds(model, (2, 1, model.units - 3), costs, **changes)
+    parts = seconds(model, (2, 1, model.units - 3), on, **changes)
     return [{item: float(values[0, 1]) for item, values in op.items()} for op in parts]
 
 
@@ -99,15 +87,15 @@ def test_what_is_left_over_goes_to_the_ends_first(stages: int, more: int) -> Non
 def test_eighty_layers_on_eight_stages_are_ten_layers_each_beside_embedding_and_head() -> None:
     partition = balanced_partition(82, 8)
     assert partition == (11, 10, 10, 10, 10, 10, 10, 11)
-    contents = stage_contents(gpt(layers=80), partition)
-    assert contents.dense.tolist() == [10] * 8
-    assert contents.embedding.tolist() == [1] + [0] * 7
-    assert contents.head.tolist() == [0] * 7 + [1]
+    held = contents(gpt(layers=80), partition)
+    assert held.dense.tolist() == [[10] * 8]
+    assert held.embedding.tolist() == [[1] + [0] * 7]
+    assert held.head.tolist() == [[0] * 7 + [1]]
 
 
 def test_the_72_units_of_bloom_are_six_on_each_of_twelve_stages() -> None:
     assert balanced_partition(72, 12) == (6,) * 12
-    assert stage_contents(gpt(layers=70), (6,) * 12).dense.tolist() == [5, *[6] * 10, 5]
+    assert contents(gpt(layers=70), (6,) * 12).dense.tolist() == [[5, *[6] * 10, 5]]
 
 
 @pytest.mark.parametrize(("units", "stages", "most"), [(30, 4, 8), (40, 16, 3), (10, 3, 4), (7, 2, 4), (62, 4, 16)])
@@ -129,15 +117,39 @@ def partitions(draw: st.DrawFn, units: int) -> tuple[int, ...]:
 @given(data=st.data())
 def test_every_unit_lies_on_exactly_one_stage_in_order(model: ModelSpec, data: st.DataObject) -> None:
     partition = data.draw(partitions(model.units))
-    contents = stage_contents(model, partition)
-    assert sum(contents).tolist() == list(partition)
+    held = contents(model, partition)
+    assert sum(held).tolist() == [list(partition)]
     dense = model.layers if model.moe is None else model.moe.dense_layers
-    assert [each.sum() for each in contents] == [1, dense, model.layers - dense, 1]
-    order = [kind for stage in zip(*contents, strict=True) for kind in range(4) for _ in range(int(stage[kind]))]
+    assert [each.sum() for each in held] == [1, dense, model.layers - dense, 1]
+    stages = zip(*(each[0] for each in held), strict=True)
+    order = [kind for stage in stages for kind in range(4) for _ in range(int(stage[kind]))]
     assert order == sorted(order)
 
 
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@LAW
+@given(data=st.data())
+def test_models_of_different_depths_are_placed_together_as_each_alone(data: st.DataObject) -> None:
+    models = [gpt(layers=layers) for layers in data.draw(st.lists(st.integers(2, 60), min_size=1, max_size=5))]
+    places = [balanced_partition(model.units, 4) for model in models]
+    together = stage_contents(models, places, False)
+    for i, (model, partition) in enumerate(zip(models, places, strict=True)):
+        assert [each[i].tolist() for each in together] == [each[0].tolist() for each in contents(model, partition)]
+
+
+@pytest.mark.parametrize("model", [gpt(), MIXTURE], ids=["dense", "mixture"])
+@LAW
+@given(data=st.data())
+def test_a_spread_vocabulary_is_one_embedding_and_one_head_in_equal_shares(
+    model: ModelSpec, data: st.DataObject
+) -> None:
+    partition = data.draw(partitions(model.units))
+    whole, spread = contents(model, partition), contents(model, partition, spread_vocab=True)
+    stages = len(partition)
+    assert spread.embedding.tolist() == spread.head.tolist() == [[1 / stages] * stages]
+    assert (spread.dense.tolist(), spread.moe.tolist()) == (whole.dense.tolist(), whole.moe.tolist())
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "operators", "full"])
 @pytest.mark.parametrize("model", [gpt(), MIXTURE], ids=["dense", "mixture"])
 @LAW
 @given(data=st.data())
@@ -166,13 +178,24 @@ def test_a_stage_with_nothing_on_it_takes_no_time() -> None:
 
 
 def test_a_layer_takes_as_long_as_the_host_needs_to_launch_it() -> None:
-    slow_host = CostConstants(kind="full", layer_launch_s=1.0)
-    forward, input_grad, weight_grad = one_layer(gpt(), slow_host)
-    for op in (forward, input_grad):
-        assert op["matmul"] + op["attention"] + op["elementwise"] + op["launch"] == pytest.approx(1.0, rel=1e-12)
-        assert op["launch"] > 0.9
-    assert "launch" not in weight_grad
-    assert one_layer(gpt(), CostConstants(kind="full", layer_launch_s=1e-9))[0]["launch"] == 0
+    slow_host = dataclasses.replace(STACK, forward_launch_s=1.0, backward_launch_s=1.5)
+    for op, host_s in zip(one_layer(gpt(), slow_host, t=4), (1.0, 0.75, 0.75), strict=True):
+        assert sum(op.values()) == pytest.approx(host_s, rel=1e-6)
+        assert op["launch"] > 0.9 * host_s
+    quick = dataclasses.replace(STACK, forward_launch_s=1e-9, backward_launch_s=1e-9)
+    assert [op["launch"] for op in one_layer(gpt(), quick, t=4)] == pytest.approx([0, 0, 0], abs=1e-15)
+
+
+def test_a_gpu_and_a_host_that_need_equally_long_take_the_fourth_root_of_two_together() -> None:
+    forward = one_layer(gpt(), dataclasses.replace(STACK, forward_launch_s=0))[0]
+    gpu_s = sum(forward.values())
+    together = one_layer(gpt(), dataclasses.replace(STACK, forward_launch_s=gpu_s))[0]
+    assert sum(together.values()) == pytest.approx(2**0.25 * gpu_s, rel=1e-12)
+
+
+def test_a_host_that_waits_for_each_kernel_adds_its_seconds() -> None:
+    waiting = dataclasses.replace(STACK, synchronous=True)
+    assert [op["launch"] for op in one_layer(gpt(), waiting)] == pytest.approx([500e-6, 350e-6, 350e-6], rel=1e-12)
 
 
 def test_full_recomputation_runs_the_forward_again_with_its_communication() -> None:
@@ -190,32 +213,88 @@ def test_selective_recomputation_runs_attention_again() -> None:
     assert plain[0]["attention"] > 0
 
 
+def test_per_operator_checkpointing_runs_half_of_the_products_again() -> None:
+    plain, again = (one_layer(gpt(), recompute=each, t=4) for each in ("none", "operators"))
+    half = plain[0]["matmul"] / 2 + plain[0]["elementwise"]
+    assert again[1] == plain[1] | {"recompute": pytest.approx(half, rel=1e-12)}
+
+
+@LAW
+@given(
+    layers=st.lists(st.integers(0, 12), min_size=4, max_size=4),
+    recompute=st.sampled_from(["selective", "operators", "full"]),
+)
+def test_recomputing_some_layers_lies_between_none_and_all_in_their_proportion(layers: list[int], recompute: str) -> None:
+    partition = (7, 6, 6, 7)  # six layers on each stage
+    none, full = (seconds(gpt(), partition, recompute=each, t=4) for each in ("none", recompute))
+    some = seconds(gpt(), partition, recompute=recompute, recomputed=np.array([layers], np.float64), t=4)
+    share = np.minimum(layers, 6) / 6
+    for op in range(3):
+        low, middle, high = (sum(each[op].values())[0] for each in (none, some, full))
+        assert middle == pytest.approx(low + share * (high - low), rel=1e-12)
+
+
+def test_a_layer_that_is_not_there_is_not_recomputed() -> None:
+    asked = cut(recompute="full", recomputed=3)
+    assert recomputed_share(asked, contents(gpt(), (2, 4, 20))).tolist() == [[1, 3 / 4, 3 / 19]]
+    assert recomputed_share(cut(recompute="none", recomputed=3), contents(gpt(), (2, 4, 20))).tolist() == [[0, 0, 0]]
+
+
 def test_a_layer_all_reduces_twice_forward_and_twice_backward() -> None:
     # Shoeybi et al. 2019, section 3: one after attention, one after the MLP; 2 bytes an element
     forward, input_grad, weight_grad = one_layer(gpt(), t=4)
-    once = ring_all_reduce_s(4096 * 4096 * 2, 4, group_link(CLUSTER, COSTS, 4, 1))
+    once = 2 * collective_half_s(4096 * 4096 * 2, 4, group_link(CLUSTER, COSTS, 4, 1))
     assert forward["tp"] == pytest.approx(2 * once, rel=1e-12)
     assert input_grad["tp"] == forward["tp"]
     assert "tp" not in weight_grad
+    half_hidden = one_layer(gpt(), dataclasses.replace(STACK, tp_overlap=0.5), t=4)[0]
+    assert half_hidden["tp"] == forward["tp"] / 2
 
 
 def test_sequence_parallelism_sends_as_much_as_tensor_parallelism_alone() -> None:
-    # Korthikanti et al. 2022, section 4.2.2: a reduce-scatter and an all-gather are an all-reduce
-    assert one_layer(gpt(), t=4, sequence_parallel=True)[0]["tp"] == one_layer(gpt(), t=4)[0]["tp"]
+    # Korthikanti et al. 2022, section 4.2.2: a reduce-scatter and an all-gather are an all-reduce, by rings
+    once = 2 * ring_half_s(4096 * 4096 * 2, 4, group_link(CLUSTER, COSTS, 4, 1))
+    assert one_layer(gpt(), t=4, sequence_parallel=True)[0]["tp"] == pytest.approx(2 * once, rel=1e-12)
+    assert one_layer(gpt(), t=4, sequence_parallel=True)[0]["tp"] == pytest.approx(one_layer(gpt(), t=4)[0]["tp"], rel=0.01)
 
 
+def talk(model: ModelSpec, **changes: Any) -> Any:
+    """Seconds of one layer's communication, forward and backward."""
+    chosen = cut(**changes)
+    block = compute.layer_seconds(model, chosen, compute.machine(CLUSTER, COSTS, STACK, chosen), moe=bool(model.moe))
+    ways = layer_communication_s(model, CLUSTER, COSTS, STACK, chosen, block, moe=bool(model.moe))
+    return [{item: float(np.squeeze(each)) for item, each in way.items()} for way in ways]
+
+
+@pytest.mark.parametrize("context", ["ring", "ulysses"])
 @pytest.mark.parametrize("model", [gpt(), MIXTURE], ids=["dense", "mixture"])
-def test_one_rank_of_a_kind_has_nobody_to_talk_to(model: ModelSpec) -> None:
-    talk = layer_communication_s(model, CLUSTER, COSTS, cut(), moe=bool(model.moe))
-    assert all(float(np.squeeze(each)) == 0 for each in talk.values())
+def test_one_rank_of_a_kind_has_nobody_to_talk_to(model: ModelSpec, context: str) -> None:
+    forward, backward = talk(model, context=context)
+    assert {*forward.values(), *backward.values()} == {0}
 
 
-def test_keys_and_values_go_once_around_the_context_ring() -> None:
-    # 3 hops of this rank's keys and values: 1024 tokens, 2 x 4096 elements of 2 bytes
-    talk = layer_communication_s(gpt(), CLUSTER, COSTS, cut(c=4), moe=False)
-    each = 1024 * 2 * 4096 * 2
-    assert float(np.squeeze(key_value_bytes(gpt(), cut(c=4)))) == each
-    assert float(np.squeeze(talk["cp"])) == pytest.approx(3 * (3e-6 + each / 300e9), rel=1e-12)
+def test_keys_and_values_go_once_around_the_context_ring_and_twice_backward() -> None:
+    # 3 hops of this rank's keys and values: 4 x 2 tokens, 2 x 4096 elements of 2 bytes; attention hides next to nothing
+    few = {"c": 4, "seq_length": 16, "attention": "flash"}
+    each = 8 * 2 * 4096 * 2
+    assert float(np.squeeze(key_value_bytes(gpt(), cut(**few)))) == each
+    around = 3 * (3e-6 + each / 300e9)
+    forward, backward = talk(gpt(), **few)
+    assert forward["cp"] == pytest.approx(around, rel=1e-3)
+    assert backward["cp"] == pytest.approx(2 * around, rel=1e-3)
+
+
+def test_a_long_attention_hides_the_context_ring() -> None:
+    forward, backward = talk(gpt(), c=4, seq_length=2**17)
+    assert (forward["cp"], backward["cp"]) == (0, 0)
+
+
+def test_ulysses_exchanges_queries_keys_values_and_outputs() -> None:
+    # Jacobs et al. 2023: each rank keeps its share of the four and sends (c - 1) / c, whatever attention takes
+    forward, backward = talk(gpt(kv_heads=8), c=4, t=2, context="ulysses")
+    elements = 1024 * (2 * 32 + 2 * 8) * 128 / 2
+    assert forward["cp"] == pytest.approx(3 * 3e-6 + 3 / 4 * elements * 2 / 300e9, rel=1e-12)
+    assert backward["cp"] == forward["cp"]
 
 
 def test_grouped_queries_and_latents_pass_less_around_the_context_ring() -> None:
@@ -239,7 +318,7 @@ def test_tokens_go_to_their_experts_and_back() -> None:
 
 def test_the_head_weighs_on_the_last_stage_and_launches_nothing() -> None:
     parts = seconds(gpt(), (25, 1))
-    block = compute.head_seconds(gpt(), cut(), compute.machine(CLUSTER, COSTS, cut()))
+    block = compute.head_seconds(gpt(), cut(), compute.machine(CLUSTER, COSTS, STACK, cut()))
     for op, expected in zip(parts, block, strict=True):
         assert sum(op.values())[0, 1] == pytest.approx(float(np.squeeze(expected.total_s())), rel=1e-12)
 
@@ -249,7 +328,7 @@ def test_the_head_weighs_on_the_last_stage_and_launches_nothing() -> None:
     cuts=st.lists(
         st.tuples(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]), st.integers(1, 8)), min_size=2, max_size=6
     ),
-    recompute=st.sampled_from(["none", "selective", "full"]),
+    recompute=st.sampled_from(["none", "selective", "operators", "full"]),
 )
 def test_stages_of_many_cuts_take_what_each_takes_to_the_last_bit(
     cuts: list[tuple[int, int, int]], recompute: str
