@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pipesim import schedules
 from pipesim.checks import Invalid, divisors, nearest_divisors
+from pipesim.costs.compute import FLASH_KERNELS
 from pipesim.costs.stage import balanced_partition
 from pipesim.specs import ParallelLayout, Point
 
@@ -19,10 +20,8 @@ def resolve(point: Point) -> Point:
     v = point.layout.v or schedules.stages_per_rank(point.schedule)
     point = dataclasses.replace(point, layout=dataclasses.replace(point.layout, v=v))
     layout, problems = _with_d(point)
-    problems += (
-        _lecture(point) + _tensor(point) + _experts(point, layout) + _partition(point, layout) + _training(point)
-    )
-    problems += _batch(point, layout)
+    problems += _lecture(point) + _tensor(point) + _shard(layout) + _experts(point, layout) + _partition(point, layout)
+    problems += _training(point) + _recompute(point) + _batch(point, layout)
     if problems:
         raise Invalid(problems)
     partition = layout.partition
@@ -85,12 +84,19 @@ def _nearest(
 
 
 def _lecture(point: Point) -> list[str]:
-    degrees = {"c": point.layout.c, "e": point.layout.e} if point.costs.kind == "lecture" else {}
+    if point.costs.kind != "lecture":
+        return []
+    layout = point.layout
+    asked = {"c": (layout.c, 1), "e": (layout.e, 1), "shard": (layout.shard, None), "spread_vocab": (layout.spread_vocab, False)}
     return [
-        f"parallel.{key}={size}: costs.kind=lecture knows t, p and d alone. Nearest: parallel.{key}=1."
-        for key, size in degrees.items()
-        if size > 1
+        f"parallel.{key}={_yaml(value)}: costs.kind=lecture knows t, p and d alone. Nearest: parallel.{key}={_yaml(plain)}."
+        for key, (value, plain) in asked.items()
+        if value != plain
     ]
+
+
+def _yaml(value: object) -> str:
+    return "null" if value is None else str(value).lower()
 
 
 def _tensor(point: Point) -> list[str]:
@@ -100,7 +106,7 @@ def _tensor(point: Point) -> list[str]:
         if size % t:
             nearest = nearest_divisors(size, t)
             problems.append(f"parallel.t={t} does not divide model.{key}={size}. Nearest: parallel.t={nearest}.")
-    return problems + _sequence(point)
+    return problems + _sequence(point) + _ulysses(point)
 
 
 def _sequence(point: Point) -> list[str]:
@@ -114,6 +120,32 @@ def _sequence(point: Point) -> list[str]:
     )
     why = " with parallel.sequence_parallel=true" if point.layout.sequence_parallel else ""
     return [f"{_product(degrees)} does not divide training.seq_length={length}{why}. {nearest}"]
+
+
+def _ulysses(point: Point) -> list[str]:
+    """Each context rank attends with its share of the heads that tensor parallelism leaves (Jacobs et al. 2023)."""
+    degrees, heads = {"t": point.layout.t, "c": point.layout.c}, point.model.heads
+    if point.layout.context == "ring" or heads % degrees["t"] or heads % math.prod(degrees.values()) == 0:
+        return []
+    nearest = _nearest(degrees, {key: list(divisors(heads)) for key in degrees}, lambda cut: heads % math.prod(cut) == 0)
+    return [f"{_product(degrees)} does not divide model.heads={heads} with parallel.context=ulysses. {nearest}"]
+
+
+def _shard(layout: ParallelLayout) -> list[str]:
+    if layout.shard is None:
+        return []
+    problems = []
+    if layout.zero == 0:
+        problems.append(
+            f"parallel.shard={layout.shard} says how many ranks share what parallel.zero divides, and parallel.zero=0 divides "
+            "nothing. Nearest: parallel.zero=1, or parallel.shard=null."
+        )
+    if layout.d is not None and (layout.d * layout.c) % layout.shard:
+        problems.append(
+            f"parallel.shard={layout.shard} does not divide parallel.d={layout.d} x parallel.c={layout.c}. "
+            f"Nearest: parallel.shard={nearest_divisors(layout.d * layout.c, layout.shard)}."
+        )
+    return problems
 
 
 def _experts(point: Point, layout: ParallelLayout) -> list[str]:
@@ -205,10 +237,35 @@ def _training(point: Point) -> list[str]:
             f"training.precision={precision} has no cluster.peak_tflops on cluster.name={point.cluster.name}. "
             f"Nearest: {' or '.join(peaks)}."
         )
+    attention, kernels = point.training.attention, point.cluster.flash_efficiency
+    if attention in FLASH_KERNELS and attention not in kernels:
+        problems.append(
+            f"training.attention={attention} has no cluster.flash_efficiency on cluster.name={point.cluster.name}. "
+            f"Nearest: {' or '.join((*kernels, 'unfused'))}."
+        )
     if point.model.positions == "learned" and _seq_length(point) > point.model.context:
         problems.append(
             f"training.seq_length={_seq_length(point)} exceeds the learned positions, model.context={point.model.context}. "
             f"Nearest: {point.model.context}."
+        )
+    return problems
+
+
+def _recompute(point: Point) -> list[str]:
+    again, stages = point.training.recompute_layers, point.layout.p * (point.layout.v or 1)
+    if again is None:
+        return []
+    named = f"training.recompute_layers={list(again) if isinstance(again, tuple) else again}"
+    problems = []
+    if point.training.recompute == "none":
+        problems.append(
+            f"{named} says which layers run again, and training.recompute=none runs none. "
+            "Nearest: training.recompute=full, or training.recompute_layers=null."
+        )
+    if isinstance(again, tuple) and len(again) != stages:
+        problems.append(
+            f"{named} has {len(again)} entries, but parallel.p={point.layout.p} x parallel.v={point.layout.v} makes {stages} "
+            f"stages. Nearest: {[*again, *[again[-1] if again else 0] * stages][:stages]}."
         )
     return problems
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from shapes import cluster, stack
 
 from pipesim import schedules
 from pipesim.checks import Invalid, divisors, nearest_divisors
 from pipesim.estimate import evaluate
 from pipesim.legality import micro_batches, resolve
-from pipesim.specs import ClusterSpec, CostConstants, LinkSpec, Mla, ModelSpec, Moe, ParallelLayout, Point, Training
+from pipesim.specs import CostConstants, LinkSpec, Mla, ModelSpec, Moe, ParallelLayout, Point, StackSpec, Training
 
 LAW = settings(deadline=None, max_examples=30)
 
@@ -32,11 +33,7 @@ TOY = dataclasses.replace(
     positions="learned",
 )  # fmt: skip
 MODELS = {model.name: model for model in (BLOOM, MIXTURE, TOY)}
-CLUSTER = ClusterSpec(
-    name="eights", gpus=384, gpus_per_node=8, peak_flops_per_s={"bf16": 312e12, "fp16": 312e12}, memory_bytes=80e9,
-    hbm_bytes_per_s=2e12, intra_node=LinkSpec(bandwidth_bytes_per_s=300e9, latency_s=3e-6),
-    inter_node=LinkSpec(bandwidth_bytes_per_s=50e9, latency_s=14e-6),
-)  # fmt: skip
+CLUSTER = cluster(gpus=384)
 
 
 def point(model: str = "bloom", schedule: str = "1f1b", costs: str = "full", gpus: int = 384, **changes: Any) -> Point:
@@ -71,7 +68,8 @@ def suggestions(problem: str, asked: Point) -> list[Point]:
         for part in alternative.split(" x "):
             *named, value = part.split("=")
             key = named[0] if named else key
-            suggested = changed(suggested, key, int(value) if value.isdigit() else value)
+            words = {"null": None, "false": False}
+            suggested = changed(suggested, key, int(value) if value.isdigit() else words.get(value, value))
         points.append(suggested)
     return points
 
@@ -129,6 +127,20 @@ TOPICS: dict[str, st.SearchStrategy[Point]] = {
     "the recipe": st.builds(
         point, model=st.sampled_from([*MODELS]), t=st.just(4), p=st.just(1), d=st.just(1),
         precision=st.sampled_from(["bf16", "fp8"]), seq_length=st.integers(1, 200),
+        attention=st.sampled_from(["torch", "unfused", "flash1", "flash", "flash3"]),
+    ),
+    "shards": st.builds(
+        point, t=st.just(1), p=st.just(1), d=st.integers(1, 12), c=st.sampled_from([1, 2]), zero=st.integers(0, 3),
+        shard=st.none() | st.integers(1, 30), costs=st.sampled_from(["full", "lecture"]), spread_vocab=st.booleans(),
+    ),
+    "heads of context ranks": st.builds(
+        point, model=st.sampled_from([*MODELS]), t=st.sampled_from([1, 2, 4, 7]), p=st.just(1), d=st.just(1),
+        c=st.integers(1, 32), context=st.sampled_from(["ring", "ulysses"]),
+    ),
+    "recomputed layers": st.builds(
+        point, t=st.just(1), p=st.integers(1, 4), d=st.just(1),
+        recompute=st.sampled_from(["none", "selective", "operators", "full"]),
+        recompute_layers=st.none() | st.integers(0, 9) | st.lists(st.integers(0, 9), max_size=5).map(tuple),
     ),
 }  # fmt: skip
 
@@ -157,7 +169,7 @@ def test_exactly_what_breaks_a_rule_is_refused(topic: str, data: st.DataObject) 
     whole_d = layout.t * layout.p * layout.c
     d = layout.d if layout.d is not None else gpus // whole_d
     length = training.seq_length or model.context
-    units = layout.partition
+    units, again = layout.partition, training.recompute_layers
     keeps = (
         (d >= 1 and whole_d * d <= gpus)
         and (layout.d is not None or gpus % whole_d == 0)
@@ -171,6 +183,12 @@ def test_exactly_what_breaks_a_rule_is_refused(topic: str, data: st.DataObject) 
         and layout.v == 1  # every schedule here has one stage per rank
         and training.global_batch % (training.micro_batch * d) == 0
         and training.precision in asked.cluster.peak_flops_per_s
+        and training.attention != "flash3"  # this cluster has no such kernel
+        and (layout.shard is None or (layout.zero > 0 and (d * layout.c) % layout.shard == 0))
+        and (layout.context == "ring" or model.heads % (layout.t * layout.c) == 0)
+        and (again is None or training.recompute != "none")
+        and (not isinstance(again, tuple) or len(again) == stages)
+        and (asked.costs.kind == "full" or (layout.c == 1 and layout.shard is None and not layout.spread_vocab))
         and not (model.positions == "learned" and length > model.context)
     )
     assert (problems(asked) == []) == keeps
@@ -299,6 +317,34 @@ def test_a_schedule_that_is_none_is_told_its_likeness() -> None:
     assert "Nearest: gpipe" in problem
 
 
+def test_shards_are_a_part_of_the_data_and_context_ranks() -> None:
+    asked = {"t": 1, "p": 1, "global_batch": 24, "micro_batch": 1, "zero": 3}
+    assert problems(point(**asked, d=4, c=2, shard=8)) == []
+    assert problems(point(**asked, d=12, shard=3)) == []
+    (problem,) = problems(point(**asked, d=12, shard=8))
+    assert problem == "parallel.shard=8 does not divide parallel.d=12 x parallel.c=1. Nearest: parallel.shard=6 or 12."
+    (problem,) = problems(point(**asked | {"zero": 0}, d=12, shard=3))
+    assert problem.startswith("parallel.shard=3 says how many ranks share what parallel.zero divides")
+    assert problem.endswith("Nearest: parallel.zero=1, or parallel.shard=null.")
+
+
+def test_layers_that_run_again_are_listed_for_every_stage() -> None:
+    asked = {"t": 1, "p": 4, "d": 1, "recompute": "full"}
+    assert problems(point(**asked, recompute_layers=(3, 2, 1, 0))) == []
+    (problem,) = problems(point(**asked, recompute_layers=(3, 2)))
+    assert problem == (
+        "training.recompute_layers=[3, 2] has 2 entries, but parallel.p=4 x parallel.v=1 makes 4 stages. "
+        "Nearest: [3, 2, 2, 2]."
+    )
+
+
+def test_a_kernel_that_the_gpu_lacks_is_refused() -> None:
+    (problem,) = problems(point(attention="flash3"))
+    assert problem == (
+        "training.attention=flash3 has no cluster.flash_efficiency on cluster.name=eights. Nearest: flash1 or flash or unfused."
+    )
+
+
 def test_experts_are_spread_over_the_data_and_context_ranks() -> None:
     asked = {"model": "mixture", "t": 1, "p": 1, "global_batch": 24, "micro_batch": 1}
     assert problems(point(**asked, d=4, c=2, e=8)) == []
@@ -326,7 +372,8 @@ def test_sizes_are_whole_numbers_from_one_on(key: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [("zero", 4), ("zero", -1), ("partition", "fair"), ("partition", (-1, 73)), ("precision", "fp4"),
-     ("recompute", "some"), ("attention", "linear"), ("gradient_bytes", 0), ("reduce_bytes", 0)],
+     ("recompute", "some"), ("attention", "linear"), ("context", "star"), ("rank_order", "tcd"), ("rank_order", "ttcd"),
+     ("shard", 0), ("recompute_layers", -1), ("recompute_layers", (1, -1)), ("recompute_layers", 1.5)],
 )  # fmt: skip
 def test_words_and_numbers_that_mean_nothing_are_refused_with_their_key(key: str, value: Any) -> None:
     with pytest.raises(Invalid, match=rf"(parallel|training)\.{key}="):
@@ -349,6 +396,8 @@ def test_a_spec_names_all_of_its_broken_rules_at_once() -> None:
     [({"gpus": 0}, "cluster.gpus"), ({"gpus_per_node": 0}, "cluster.gpus_per_node"),
      ({"memory_bytes": 0.0}, "cluster.memory_gb"), ({"hbm_bytes_per_s": float("nan")}, "cluster.hbm_gb_per_s"),
      ({"peak_flops_per_s": {"bf16": float("inf")}}, "cluster.peak_tflops.bf16"),
+     ({"multiprocessors": 0}, "cluster.multiprocessors"), ({"flash_efficiency": {"flash": 2.0}}, "cluster.flash_efficiency.flash"),
+     ({"network_decay": -1.0}, "cluster.network_decay"), ({"network_flat_nodes": 0.0}, "cluster.network_flat_nodes"),
      ({"intra_node": LinkSpec(bandwidth_bytes_per_s=-1, latency_s=0)}, "cluster.intra_node_gb_per_s"),
      ({"inter_node": LinkSpec(bandwidth_bytes_per_s=1, latency_s=-1)}, "cluster.inter_node_latency_us")],
 )  # fmt: skip
@@ -359,8 +408,30 @@ def test_a_machine_that_cannot_be_is_refused(changes: dict[str, Any], key: str) 
 
 @pytest.mark.parametrize("value", [0.0, -0.1, 1.1, float("nan"), float("inf")])
 def test_efficiencies_lie_between_nothing_and_the_peak(value: float) -> None:
-    with pytest.raises(Invalid, match=r"costs\.gemm_efficiency="):
-        CostConstants(kind="full", gemm_efficiency=value)
+    with pytest.raises(Invalid, match=r"costs\.hbm_efficiency="):
+        CostConstants(kind="full", hbm_efficiency=value)
+    with pytest.raises(Invalid, match=r"stack\.gemm_efficiency\.default="):
+        stack(gemm_efficiency={"default": value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [({"gemm_efficiency": {"h100": 0.7}}, "stack.gemm_efficiency needs a value for default"),
+     ({"dp_overlap": 1.5}, "stack.dp_overlap"), ({"tp_overlap": -0.1}, "stack.tp_overlap"),
+     ({"slack": float("nan")}, "stack.slack"), ({"gradient_bytes": 0}, "stack.gradient_bytes"),
+     ({"reduce_bytes": 1.5}, "stack.reduce_bytes"), ({"forward_launch_s": -1e-6}, "stack.forward_launch_us"),
+     ({"step_s": float("inf")}, "stack.step_ms"), ({"norm_bytes": -1.0}, "stack.norm_bytes"),
+     ({"activation_scale": 0.0}, "stack.activation_scale"), ({"device_context_bytes": -1.0}, "stack.device_context_gb")],
+)  # fmt: skip
+def test_a_stack_that_cannot_be_is_refused(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(Invalid, match=re.escape(key)):
+        stack(**changes)
+
+
+def test_a_stack_names_all_of_its_broken_rules_at_once() -> None:
+    with pytest.raises(Invalid) as found:
+        StackSpec(name="x", gemm_efficiency={}, dp_overlap=2.0, gradient_bytes=0, step_s=-1.0)
+    assert len(found.value.problems) == 4
 
 
 @pytest.mark.parametrize("changes", [{"kv_heads": 100}, {"layers": 0}, {"positions": "sinus"}, {"norm": "none"}])
