@@ -114,6 +114,8 @@ def point_of(cells: Cells, catalog: Catalog) -> Point:
     known = recipe(cells, catalog.stacks)
     model = _model(cells)
     layout, training, schedule = _layout(cells, known.zero), known.training, known.schedule
+    if training.attention == "flash3" and "flash3" not in cluster.flash_efficiency:
+        training = _with(training, attention="flash")
     point = Point(
         model=model, cluster=cluster, layout=layout, training=training, schedule=schedule, costs=catalog.costs,
         stack=known.stack, options=known.options,
