@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipesim import compose, config, legality
-from pipesim.costs.memory import kept_layer_bytes, working_set_bytes
+from pipesim.costs.memory import layer_activation_bytes, recomputed_layer_bytes
 from pipesim.costs.parameters import head_parameters, total_parameters
-from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS, _cut, evaluate, pipeline, shape_key
+from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, cut_of, evaluate, pipeline, price_key
 from pipesim.plan import grid
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
@@ -36,10 +36,10 @@ def composed(*overrides: str) -> Point:
 
 
 def point(*overrides: str, **changes: Any) -> Point:
-    """A composed point with some values of its layout, training, cluster and costs changed."""
+    """A composed point with some values of its layout, training, cluster, stack and costs changed."""
     base = composed(*overrides)
     parts: dict[str, Any] = {}
-    for name in ("layout", "training", "cluster", "costs"):
+    for name in ("layout", "training", "cluster", "stack", "costs"):
         part = getattr(base, name)
         mine = {key: value for key, value in changes.items() if key in type(part).__slots__}
         parts[name] = dataclasses.replace(part, **mine) if mine else part
@@ -59,13 +59,13 @@ def row(*overrides: str, **changes: Any) -> dict[str, Any]:
     return only
 
 
-SMALL = "model=llama2_7b", "cluster=dgx_a100", "training=megatron"
+SMALL = "model=llama2_7b", "cluster=dgx_a100", "training=megatron", "stack=megatron_lm"
 DEEPSEEK = (
-    "model=deepseek_v3", "cluster=hgx_h200", "training=megatron", "parallel.t=1", "parallel.p=16", "parallel.e=16",
+    "model=deepseek_v3", "cluster=hgx_h200", "training=megatron", "stack=megatron_lm", "parallel.t=1", "parallel.p=16", "parallel.e=16",
 )  # fmt: skip
 MIXTRAL = (
-    "model=mixtral_8x7b", "cluster=dgx_h100", "training=megatron", "training.seq_length=4096", "parallel.t=4",
-    "parallel.p=4", "parallel.e=8",
+    "model=mixtral_8x7b", "cluster=dgx_h100", "training=megatron", "stack=megatron_lm", "training.seq_length=4096",
+    "parallel.t=4", "parallel.p=4", "parallel.e=8",
 )  # fmt: skip
 TOY = "model=toy", "cluster=dgx_h100", "parallel=one_gpu", "training.global_batch=32"
 EVERY = {"bloom": (), "llama": SMALL, "deepseek": DEEPSEEK, "mixtral": MIXTRAL, "toy": TOY}
@@ -107,7 +107,9 @@ def test_the_lecture_computes_at_the_peak_and_talks_for_free() -> None:
     one_s = 6 * 176e9 / 48 * 2 * 2048 / 312e12  # forward and backward of one micro-batch on one stage
     assert lecture["step_time_s"] == pytest.approx((m + p - 1) * one_s, rel=1e-12)
     assert lecture["matmul_s"] == pytest.approx(m * one_s, rel=1e-12)
-    idle = ("tp_s", "cp_s", "ep_s", "pp_exposed_s", "dp_exposed_s", "optimizer_s", "launch_s", "recompute_s")
+    idle = (
+        "tp_s", "cp_s", "ep_s", "pp_exposed_s", "dp_exposed_s", "optimizer_s", "launch_s", "recompute_s", "fixed_s",
+    )  # fmt: skip
     assert {lecture[item] for item in idle} == {0}
     assert lecture["mfu"] == pytest.approx(1 - lecture["bubble_fraction"], rel=1e-12)
     assert lecture["memory_bytes"] == lecture["model_state_bytes"]
@@ -210,7 +212,7 @@ def test_the_row_s_timeline_is_its_makespan_and_the_rest_its_tail(p: int, m: int
     assert sum(idle_s.values()) == pytest.approx(p * drawn.makespan_s - drawn.busy_s.sum(), abs=1e-9)
     assert drawn.makespan_s == each["makespan_s"]
     assert drawn.bubble_fraction == each["bubble_fraction"]
-    tail = each["dp_exposed_s"] + each["optimizer_s"]
+    tail = each["dp_exposed_s"] + each["optimizer_s"] + each["fixed_s"]
     assert each["step_time_s"] == pytest.approx(each["makespan_s"] + tail, rel=1e-9)
     assert min(each[f"{item}_s"] for item in TIME_ITEMS) >= 0
 
@@ -219,14 +221,12 @@ def test_the_row_s_timeline_is_its_makespan_and_the_rest_its_tail(p: int, m: int
 @pytest.mark.parametrize("p", [1, 2, 4])
 def test_parameters_over_the_ranks_are_the_model_s_and_a_tied_head_copy(model: str, p: int) -> None:
     asked = point(
-        f"model={model}", "cluster=dgx_a100", "training=megatron",
-        t=1, p=p, d=1, zero=0, micro_batch=1, global_batch=4, gradient_bytes=4,
+        f"model={model}", "cluster=dgx_a100", "training=megatron", "stack=ideal",
+        t=1, p=p, d=1, zero=0, micro_batch=1, global_batch=4, seq_length=1, recompute="full", attention="flash",
     )  # fmt: skip
     spec = asked.model
-    # Weights alone: 2 bytes each. Without activations, all of a rank's memory but its states vanishes.
-    tiny = dataclasses.replace(asked.training, seq_length=1, recompute="full", attention="flash")
-    silent = dataclasses.replace(asked.costs, logits_held_bytes=0.0, device_context_bytes=0.0)
-    batch = evaluate([legality.resolve(dataclasses.replace(asked, training=tiny, costs=silent))])
+    # 18 bytes each: weights, gradients of 4 bytes, optimizer. Without activations nothing else is left on an ideal stack.
+    batch = evaluate([legality.resolve(asked)])
     held = sum(batch.columns["rank_memory_bytes"][0])
     working = held - 18 * (total_parameters(spec) + (head_parameters(spec) if spec.tied_embeddings and p > 1 else 0))
     # what is left are the activations of one-token micro-batches: at most a few hundred hidden widths a layer
@@ -251,24 +251,30 @@ def test_every_rank_holds_what_the_simulated_order_keeps_in_flight(
     in_flight = [int(simulated.inflight(rank)[1].max()) for rank in range(p)]
     closed = {"gpipe": [m] * p, "1f1b": [min(p - rank, m) for rank in range(p)], "naive": [1] * p}
     assert many["peak_inflight"] == in_flight == closed[schedule]
-    kept = float(kept_layer_bytes(asked.model, _cut([legality.resolve(asked)]), moe=False).squeeze())
+    per_layer = layer_activation_bytes if recompute == "none" else recomputed_layer_bytes
+    kept = float(per_layer(asked.model, cut_of([legality.resolve(asked)]), asked.stack, moe=False).squeeze())
     layers = list(many["stage_units"])
     layers[0] -= 1
     layers[-1] -= 1
     for rank in range(p):
         more = many["rank_memory_bytes"][rank] - single["rank_memory_bytes"][rank]
-        assert more == pytest.approx((in_flight[rank] - 1) * layers[rank] * kept, rel=1e-9, abs=16)
+        held = (in_flight[rank] - 1) * layers[rank] * kept
+        assert more == pytest.approx(held * (1 + asked.stack.slack), rel=1e-9, abs=16)
 
 
 def test_memory_of_the_heaviest_rank_counts_as_by_hand() -> None:
     each = row(*SMALL, t=1, p=2, d=1, zero=0, micro_batch=1, global_batch=8, recompute="selective", attention="unfused")
-    asked = composed(*SMALL)
-    cut = _cut([legality.resolve(point(*SMALL, t=1, p=2, d=1, attention="unfused", recompute="selective"))])
-    kept, working = (float(of(asked.model, cut, moe=False).squeeze()) for of in (kept_layer_bytes, working_set_bytes))
+    asked = legality.resolve(point(*SMALL, t=1, p=2, d=1, attention="unfused", recompute="selective"))
+    whole, kept = (
+        float(of(asked.model, cut_of([asked]), asked.stack, moe=False).squeeze())
+        for of in (layer_activation_bytes, recomputed_layer_bytes)
+    )
     assert each["heaviest_rank"] == 0
-    assert each["activation_bytes"] == pytest.approx(2 * 16 * kept + working, rel=1e-12)
-    assert each["context_bytes"] == asked.costs.device_context_bytes
-    assert each["logits_bytes"] == 0
+    assert each["activation_bytes"] == pytest.approx(2 * 16 * kept + (whole - kept), rel=1e-12)
+    assert each["context_bytes"] == asked.stack.device_context_bytes
+    assert (each["logits_bytes"], each["buffers_bytes"]) == (0, 0)
+    counted = each["model_state_bytes"] + each["activation_bytes"]
+    assert each["slack_bytes"] == pytest.approx(asked.stack.slack * counted, rel=1e-12)
 
 
 @LAW
@@ -301,7 +307,10 @@ FASTER: dict[str, Callable[[Point, float], Point]] = {
         inter_node=dataclasses.replace(at.cluster.inter_node, latency_s=at.cluster.inter_node.latency_s / by),
     ),
     "host": lambda at, by: dataclasses.replace(
-        at, costs=dataclasses.replace(at.costs, layer_launch_s=at.costs.layer_launch_s / by)
+        at,
+        stack=dataclasses.replace(
+            at.stack, forward_launch_s=at.stack.forward_launch_s / by, backward_launch_s=at.stack.backward_launch_s / by
+        ),
     ),
 }
 
@@ -384,7 +393,7 @@ def test_points_evaluated_together_equal_each_alone_to_the_last_bit(
     ]  # fmt: skip
     together = rows(*points)
     assert all(each["status"] in ("ok", "infeasible") for each in together)
-    assert len({shape_key(legality.resolve(each)) for each in points}) <= 1
+    assert len({price_key(legality.resolve(each)) for each in points}) <= 1
     assert together == [rows(each)[0] for each in points]
 
 
@@ -477,7 +486,7 @@ def test_the_verdict_names_the_largest_share(verdict: str, overrides: tuple[str,
     each = row(*overrides, **changes)
     assert each["verdict"] == verdict
     if verdict != "memory":
-        shares = {"compute": sum(each[f"{item}_s"] for item in (*TIME_ITEMS[:5], "optimizer"))}
+        shares = {"compute": sum(each[f"{item}_s"] for item in (*COMPUTE_ITEMS, "optimizer", "fixed"))}
         shares |= {"tp": each["tp_s"], "cp": each["cp_s"], "ep": each["ep_s"], "imbalance": each["imbalance_s"]}
         shares |= {"bubble": each["bubble_s"], "pp": each["pp_exposed_s"], "dp": each["dp_exposed_s"]}
         assert max(shares, key=lambda name: shares[name]) == verdict
@@ -485,7 +494,7 @@ def test_the_verdict_names_the_largest_share(verdict: str, overrides: tuple[str,
 
 
 def test_a_heavy_stage_bounds_the_efficiency() -> None:
-    each = row(*SMALL, t=1, p=4, d=1, partition=(13, 7, 7, 7), global_batch=8, micro_batch=1)
+    each = row(*SMALL, t=1, p=4, d=1, partition=(13, 7, 7, 7), global_batch=8, micro_batch=1, blocking_hops=False)
     names = ("stage_forward_s", "stage_input_grad_s", "stage_weight_grad_s")
     work_s = [sum(ops) for ops in zip(*(each[name] for name in names), strict=True)]
     assert each["imbalance"] == pytest.approx(max(work_s) / (sum(work_s) / 4), rel=1e-12)
