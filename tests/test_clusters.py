@@ -12,8 +12,11 @@ from pipesim.config import ClusterConf
 FOLDER = Path(__file__).parents[1] / "conf" / "cluster"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
-# Dense bf16 TFLOP/s and one direction of NVLink in GB/s, from the vendor's architecture papers.
-GENERATIONS = {"a100": (312, 300), "h100": (989.4, 450), "h200": (989.4, 450), "b200": (2250, 900)}
+# Dense fp16 TFLOP/s, one direction of NVLink in GB/s and multiprocessors, from the vendor's architecture papers.
+GENERATIONS = {
+    "v100": (125, 150, 80), "a100": (312, 300, 108), "h100": (989.4, 450, 132), "h200": (989.4, 450, 132),
+    "b200": (2250, 900, 148),
+}  # fmt: skip
 
 
 def load(name: str) -> ClusterConf:
@@ -22,6 +25,10 @@ def load(name: str) -> ClusterConf:
     cluster = OmegaConf.to_object(merged)
     assert isinstance(cluster, ClusterConf)
     return cluster
+
+
+def generation(cluster: ClusterConf) -> str:
+    return cluster.chip.split("_")[0]
 
 
 def test_the_named_clusters_are_there() -> None:
@@ -38,22 +45,33 @@ def test_every_cluster_names_itself_and_its_source_and_has_whole_nodes(name: str
 
 @pytest.mark.parametrize("name", NAMES)
 def test_peaks_are_dense(name: str) -> None:
-    peaks = load(name).peak_tflops
-    dense, _ = GENERATIONS[name.rsplit("_", 1)[1]]
-    assert peaks["bf16"] == pytest.approx(dense, rel=1e-3)
-    assert peaks["fp16"] == peaks["bf16"]
-    assert peaks.get("fp8", 2 * peaks["bf16"]) == 2 * peaks["bf16"]
+    cluster = load(name)
+    peaks, (dense, _, multiprocessors) = cluster.peak_tflops, GENERATIONS[generation(cluster)]
+    assert peaks["fp16"] == pytest.approx(dense, rel=1e-3)
+    assert peaks.get("bf16", peaks["fp16"]) == peaks["fp16"]
+    assert peaks.get("fp8", 2 * peaks["fp16"]) == 2 * peaks["fp16"]
+    assert cluster.multiprocessors == multiprocessors
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_fp8_exists_from_hopper_on(name: str) -> None:
-    assert ("fp8" in load(name).peak_tflops) == (not name.endswith("a100"))
+def test_bf16_exists_from_ampere_and_fp8_from_hopper_on(name: str) -> None:
+    cluster = load(name)
+    assert ("bf16" in cluster.peak_tflops) == (generation(cluster) != "v100")
+    assert ("fp8" in cluster.peak_tflops) == (generation(cluster) not in ("v100", "a100"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_newer_attention_kernels_are_faster_and_the_newest_need_hopper(name: str) -> None:
+    cluster = load(name)
+    reached = [cluster.flash_efficiency[kernel] for kernel in ("flash1", "flash", "flash3") if kernel in cluster.flash_efficiency]
+    assert reached == sorted(set(reached))
+    assert ("flash3" in cluster.flash_efficiency) == (generation(cluster) not in ("v100", "a100"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_links_are_given_in_one_direction_and_slow_down_with_distance(name: str) -> None:
     cluster = load(name)
-    _, nvlink = GENERATIONS[name.rsplit("_", 1)[1]]
+    _, nvlink, _ = GENERATIONS[generation(cluster)]
     assert cluster.intra_node_gb_per_s == nvlink
     network_per_gpu = cluster.inter_node_gb_per_s / cluster.gpus_per_node
     assert cluster.hbm_gb_per_s > cluster.intra_node_gb_per_s > network_per_gpu > 0

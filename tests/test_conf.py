@@ -36,6 +36,10 @@ def load(group, name):
     return OmegaConf.to_container(OmegaConf.load(config.CONF_DIR / group / f"{name}.yaml"))
 
 
+def merged(schema, group, name):
+    return OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(schema), load(group, name)))
+
+
 def leaves(value, key=""):
     if isinstance(value, dict | list):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
@@ -54,7 +58,7 @@ def test_every_choice_of_every_group_composes_and_builds(hydra, turn):
     plain = config.plain(composition)
     point = config.build(plain)
     assert (point.model.name, point.cluster.name) == (chosen["model"], chosen["cluster"])
-    assert (point.schedule, point.costs.kind) == (chosen["schedule"], chosen["costs"])
+    assert (point.schedule, point.stack.name, point.costs.kind) == (chosen["schedule"], chosen["stack"], chosen["costs"])
     assert point.model.source.strip()
     assert point.cluster.source.strip()
     unresolved = [key for key, value in leaves(plain) if isinstance(value, str) and ("???" in value or "${" in value)]
@@ -68,7 +72,7 @@ def test_every_model_fits_the_schema_and_builds_with_every_cluster(default, name
     model = OmegaConf.merge(OmegaConf.structured(config.ModelConf), OmegaConf.load(file))
     assert OmegaConf.missing_keys(model) == set()
     for cluster in GROUPS["cluster"]:
-        asked = default | {"model": OmegaConf.to_container(model), "cluster": load("cluster", cluster)}
+        asked = default | {"model": OmegaConf.to_container(model), "cluster": merged(config.ClusterConf, "cluster", cluster)}
         point = config.build(asked)
         assert point.model.layers * point.model.hidden * point.cluster.gpus > 0
         assert (point.model.name, point.cluster.name) == (name, cluster)
@@ -97,10 +101,10 @@ def test_every_experiment_composes_and_its_axes_build(hydra, name):
 def test_every_group_is_named_in_the_defaults_and_none_is_empty():
     defaults = OmegaConf.to_container(OmegaConf.load(config.CONF_DIR / "config.yaml"))["defaults"]
     named = {key for entry in defaults if isinstance(entry, dict) for key in entry}
-    assert set(GROUPS) == {group for group in named if not group.startswith("override ")}
+    assert set(GROUPS) | {"task"} == {group for group in named if not group.startswith("override ")}
 
 
-@pytest.mark.parametrize("group", ["model", "cluster", "schedule", "grid"])
+@pytest.mark.parametrize("group", ["model", "cluster", "schedule", "stack", "grid"])
 def test_a_file_is_called_as_what_it_holds(group):
     for name in GROUPS[group]:
         assert load(group, name)["name"] == name
@@ -130,7 +134,8 @@ def test_units_of_the_yaml_become_si(default):
         "peak_tflops": {"bf16": 312.0}, "memory_gb": 80.0, "hbm_gb_per_s": 2039.0,
         "intra_node_gb_per_s": 300.0, "intra_node_latency_us": 5.0, "inter_node_gb_per_s": 50.0, "inter_node_latency_us": 20.0,
     }  # fmt: skip
-    asked["costs"] |= {"layer_launch_us": 500.0, "device_context_gb": 1.25}
+    asked["stack"] |= {"forward_launch_us": 500.0, "hop_start_us": 67.0, "step_ms": 5.0, "device_context_gb": 1.25}
+    asked["costs"] |= {"collective_start_us": 27.0}
     point = config.build(asked)
     cluster = point.cluster
     assert cluster.peak_flops_per_s == {"bf16": 3.12e14}
@@ -138,8 +143,11 @@ def test_units_of_the_yaml_become_si(default):
     assert (cluster.intra_node.bandwidth_bytes_per_s, cluster.inter_node.bandwidth_bytes_per_s) == (3e11, 5e10)
     assert cluster.intra_node.latency_s == pytest.approx(5e-6, rel=1e-15)
     assert cluster.inter_node.latency_s == pytest.approx(20e-6, rel=1e-15)
-    assert point.costs.layer_launch_s == pytest.approx(5e-4, rel=1e-15)
-    assert point.costs.device_context_bytes == 1.25e9
+    assert point.stack.forward_launch_s == pytest.approx(5e-4, rel=1e-15)
+    assert point.stack.hop_start_s == pytest.approx(67e-6, rel=1e-15)
+    assert point.stack.step_s == pytest.approx(5e-3, rel=1e-15)
+    assert point.stack.device_context_bytes == 1.25e9
+    assert point.costs.collective_start_s == pytest.approx(27e-6, rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +169,26 @@ def test_a_default_stands_alike_in_schema_and_spec(conf):
     spec = {config.ParallelConf: specs.ParallelLayout, config.TrainingConf: specs.Training}[conf]
     for ours, theirs in zip(dataclasses.fields(conf), dataclasses.fields(spec), strict=True):
         assert ours.default == theirs.default or ours.default == "???"
+
+
+@pytest.mark.parametrize(("conf", "spec"), [(config.StackConf, specs.StackSpec), (config.CostsConf, specs.CostConstants)])
+def test_constants_have_the_keys_of_their_spec_in_human_units(conf, spec):
+    units = {"_us": "_s", "_ms": "_s", "_gb": "_bytes"}
+
+    def si(name):
+        unit = next((each for each in units if name.endswith(each)), None)
+        return name.removesuffix(unit) + units[unit] if unit else name
+
+    wanted = {si(each.name): each.default for each in dataclasses.fields(conf) if hasattr(spec, each.name) or each.name != "source"}
+    assert list(wanted) == [each.name for each in dataclasses.fields(spec)]
+    for field in dataclasses.fields(spec):
+        assert wanted[field.name] == field.default or wanted[field.name] == "???"
+
+
+def test_a_library_holds_every_file_of_a_group_as_a_spec():
+    assert set(config.library("cluster")) == set(GROUPS["cluster"])
+    assert set(config.library("stack")) == set(GROUPS["stack"])
+    assert config.library("costs")["lecture"] == specs.CostConstants(kind="lecture")
 
 
 def test_every_missing_key_is_named_at_once(default):
