@@ -67,7 +67,7 @@ def price_key(point: Point) -> tuple[object, ...]:
     return (
         kind(point.model), point.cluster, point.costs, point.stack, layout.zero, layout.sequence_parallel, layout.context,
         layout.rank_order, layout.spread_vocab, layout.shard is None, training.precision, training.recompute,
-        training.attention, training.dropout, point.schedule, layout.p, layout.v,
+        training.attention, training.dropout, point.schedule, dict(point.options).get("path"), layout.p, layout.v,
     )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def evaluate(points: Sequence[Point]) -> Batch:
     """The estimates of resolved points with one ``price_key``."""
     first = points[0]
     cut = cut_of(points)
-    ranks = ranks_of_stages(first.schedule, first.layout.p, first.layout.v or 1)
+    ranks = ranks_of_stages(first.schedule, first.layout.p, first.layout.v or 1, **dict(first.options))
     prices = (lecture if first.costs.kind == "lecture" else full).price(points, cut, ranks)
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, point in enumerate(points):

@@ -26,7 +26,7 @@ def resolve(point: Point) -> Point:
         raise Invalid(problems)
     partition = layout.partition
     if isinstance(partition, str):
-        ranks = schedules.ranks_of_stages(point.schedule, layout.p, v)
+        ranks = schedules.ranks_of_stages(point.schedule, layout.p, v, **dict(point.options))
         partition = balanced_partition(point.model.units, layout.p * v, ranks)
     return dataclasses.replace(point, layout=dataclasses.replace(layout, partition=partition))
 

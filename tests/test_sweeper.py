@@ -64,7 +64,7 @@ AXES = {
     "text and numbers in any spelling": (
         [],
         {"model.name": ["two words", "'a, b'"], "cluster.name": ['"it\'s"', r"a\,b"], "study.name": ["'null'", "'试验'"],
-         "cluster.memory_gb": ["1e2", "8"], "model.source": ["12", "1e3"], "costs.dp_overlap": ["0.5", "1"],
+         "cluster.memory_gb": ["1e2", "8"], "model.source": ["12", "1e3"], "stack.dp_overlap": ["0.5", "1"],
          "cluster.peak_tflops.bf16": ["1_000", "7"], "training.seq_length": ["null", "1024"]},
     ),
     "references": ([], {"model.name": ["a", "${cluster.name}"], "cluster.name": ["b", "c"]}),

@@ -11,9 +11,9 @@ def asked(**axes):
 
 
 def test_a_key_without_a_column_is_named_with_its_value():
-    configs = asked(**{"costs.gemm_efficiency": ["0.5", "0.7"], "parallel.t": ["4", "8"]})
+    configs = asked(**{"costs.hbm_efficiency": ["0.5", "0.7"], "parallel.t": ["4", "8"]})
     assert swept.settings(configs) == [
-        "costs.gemm_efficiency=0.5", "costs.gemm_efficiency=0.5", "costs.gemm_efficiency=0.7", "costs.gemm_efficiency=0.7",
+        "costs.hbm_efficiency=0.5", "costs.hbm_efficiency=0.5", "costs.hbm_efficiency=0.7", "costs.hbm_efficiency=0.7",
     ]  # fmt: skip
 
 

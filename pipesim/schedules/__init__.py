@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pipesim.schedules import custom
 from pipesim.schedules.action import IntArray, Schedule
 from pipesim.schedules.comms import Lowered, lower, read_comms
 from pipesim.schedules.custom import read_schedule
@@ -53,8 +54,10 @@ def stages_per_rank(name: str) -> int:
     return 1 if known is None else _KNOWN[known].v
 
 
-def ranks_of_stages(name: str, p: int, v: int) -> list[int]:
-    """The rank of each of the p * v stages: in turns, or down and up again where the schedule runs in waves."""
+def ranks_of_stages(name: str, p: int, v: int, **options: Any) -> list[int]:
+    """The rank of each of the p * v stages: in turns, down and up again where the schedule runs in waves, or as a file says."""
+    if canonical_name(name) == "custom":
+        return custom.ranks_of_stages(options["path"])
     turns = [stage % (2 * p) for stage in range(p * v)]
     if canonical_name(name) in WAVES:
         return [at if at < p else 2 * p - 1 - at for at in turns]

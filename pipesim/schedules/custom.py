@@ -44,6 +44,13 @@ def peak_inflight(p: int, m: int, v: int, *, path: str = "") -> IntArray:
     return np.array([np.cumsum(change[schedule.op[start:stop]]).max(initial=0) for start, stop in ends])
 
 
+def ranks_of_stages(path: str) -> list[int]:
+    """The rank of each stage; of one that two ranks hold, the first."""
+    schedule = _read(path)
+    _, first = np.unique(schedule.stage, return_index=True)
+    return [int(rank) for rank in schedule.rank_of()[first]]
+
+
 def read_schedule(path_or_text: str | Path) -> Schedule:
     """Reads PyTorch's CSV from a file, or from the text itself, and validates it: a line per rank, stages by the rows.
 
