@@ -86,17 +86,13 @@ def _nearest(
 def _lecture(point: Point) -> list[str]:
     if point.costs.kind != "lecture":
         return []
-    layout = point.layout
-    asked = {"c": (layout.c, 1), "e": (layout.e, 1), "shard": (layout.shard, None), "spread_vocab": (layout.spread_vocab, False)}
+    asked, plain = point.layout, {"c": 1, "e": 1, "shard": None, "spread_vocab": "none"}
     return [
-        f"parallel.{key}={_yaml(value)}: costs.kind=lecture knows t, p and d alone. Nearest: parallel.{key}={_yaml(plain)}."
-        for key, (value, plain) in asked.items()
-        if value != plain
+        f"parallel.{key}={getattr(asked, key)}: costs.kind=lecture knows t, p and d alone. "
+        f"Nearest: parallel.{key}={'null' if value is None else value}."
+        for key, value in plain.items()
+        if getattr(asked, key) != value
     ]
-
-
-def _yaml(value: object) -> str:
-    return "null" if value is None else str(value).lower()
 
 
 def _tensor(point: Point) -> list[str]:

@@ -68,8 +68,7 @@ def suggestions(problem: str, asked: Point) -> list[Point]:
         for part in alternative.split(" x "):
             *named, value = part.split("=")
             key = named[0] if named else key
-            words = {"null": None, "false": False}
-            suggested = changed(suggested, key, int(value) if value.isdigit() else words.get(value, value))
+            suggested = changed(suggested, key, int(value) if value.isdigit() else None if value == "null" else value)
         points.append(suggested)
     return points
 
@@ -131,7 +130,8 @@ TOPICS: dict[str, st.SearchStrategy[Point]] = {
     ),
     "shards": st.builds(
         point, t=st.just(1), p=st.just(1), d=st.integers(1, 12), c=st.sampled_from([1, 2]), zero=st.integers(0, 3),
-        shard=st.none() | st.integers(1, 30), costs=st.sampled_from(["full", "lecture"]), spread_vocab=st.booleans(),
+        shard=st.none() | st.integers(1, 30), costs=st.sampled_from(["full", "lecture"]),
+        spread_vocab=st.sampled_from(["none", "algorithm_2"]),
     ),
     "heads of context ranks": st.builds(
         point, model=st.sampled_from([*MODELS]), t=st.sampled_from([1, 2, 4, 7]), p=st.just(1), d=st.just(1),
@@ -188,7 +188,7 @@ def test_exactly_what_breaks_a_rule_is_refused(topic: str, data: st.DataObject) 
         and (layout.context == "ring" or model.heads % (layout.t * layout.c) == 0)
         and (again is None or training.recompute != "none")
         and (not isinstance(again, tuple) or len(again) == stages)
-        and (asked.costs.kind == "full" or (layout.c == 1 and layout.shard is None and not layout.spread_vocab))
+        and (asked.costs.kind == "full" or (layout.c == 1 and layout.shard is None and layout.spread_vocab == "none"))
         and not (model.positions == "learned" and length > model.context)
     )
     assert (problems(asked) == []) == keeps
@@ -372,7 +372,8 @@ def test_sizes_are_whole_numbers_from_one_on(key: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [("zero", 4), ("zero", -1), ("partition", "fair"), ("partition", (-1, 73)), ("precision", "fp4"),
-     ("recompute", "some"), ("attention", "linear"), ("context", "star"), ("rank_order", "tcd"), ("rank_order", "ttcd"),
+     ("recompute", "some"), ("attention", "linear"), ("context", "star"),
+     ("spread_vocab", True), ("rank_order", "tcd"), ("rank_order", "ttcd"),
      ("shard", 0), ("recompute_layers", -1), ("recompute_layers", (1, -1)), ("recompute_layers", 1.5)],
 )  # fmt: skip
 def test_words_and_numbers_that_mean_nothing_are_refused_with_their_key(key: str, value: Any) -> None:

@@ -14,7 +14,7 @@ from pipesim.report.words import DEFINITIONS, MEMORY_WORDS, layout_name, provena
 Row = Mapping[str, Any]
 Named = Callable[[Row], str]
 
-_IDENTITY = ("model", "cluster", "costs", "schedule", "t", "p", "d", "c", "e", "v", "zero", "recompute",
+_IDENTITY = ("model", "cluster", "stack", "costs", "schedule", "t", "p", "d", "c", "e", "v", "zero", "recompute",
              "sequence_parallel", "precision", "attention", "micro_batch", "global_batch", "seq_length", "settings")  # fmt: skip
 HEADROOM = 0.25
 """Share of a GPU's memory that allocators and buffers, which are not counted, may need: BLOOM's log shows 60 GB where
@@ -196,7 +196,7 @@ def _shares(order: Sequence[Row], named: Named) -> Table:
         ("bubble", ("bubble_s",)),
         ("pipeline sends", ("pp_exposed_s",)),
         ("data", ("dp_exposed_s",)),
-        ("optimizer", ("optimizer_s",)),
+        ("optimizer, fixed", ("optimizer_s", "fixed_s")),
     )
     used = [(title, items) for title, items in groups if any(row[item] for row in order for item in items)]
     return Table(

@@ -20,6 +20,7 @@ TIME_WORDS = {
     "pp_exposed": "pipeline sends, exposed",
     "dp_exposed": "data-parallel communication, exposed",
     "optimizer": "optimizer",
+    "fixed": "fixed cost of a step",
 }
 
 MEMORY_WORDS = {
@@ -27,8 +28,10 @@ MEMORY_WORDS = {
     "gradients": "gradients",
     "optimizer": "optimizer state",
     "activation": "activations",
-    "logits": "logits",
-    "context": "CUDA context",
+    "logits": "logits and loss",
+    "buffers": "gathered weights and buffers",
+    "slack": "allocator's slack",
+    "context": "device context and libraries",
 }
 
 DEFINITIONS = (
@@ -37,7 +40,10 @@ DEFINITIONS = (
     "the FLOPs of recomputation.",
     "Bubble fraction = idle / (p x makespan), for equal stages (p-1)/(m+p-1); bubble overhead = idle / useful, (p-1)/m. "
     "GB is 1e9 bytes. Items of computing and of communication on the way are means over the ranks of the pipeline; the "
-    "slowest rank's excess is imbalance, its idle time bubble.",
+    "slowest rank's excess is imbalance, its idle time bubble. A fixed cost is paid once a step: data, logging, waiting for "
+    "each other.",
+    "Activations are those in flight and the layer that is being recomputed; slack is what the allocator holds above what "
+    "is asked for, the device context what driver and libraries hold.",
 )
 
 
@@ -48,7 +54,7 @@ def layout_name(row: Mapping[str, Any], varied: Collection[str] = ("micro_batch"
         "micro_batch": f"b{row['micro_batch']}", "global_batch": f"B{row['global_batch']}", "zero": f"ZeRO-{row['zero']}",
         "sequence_parallel": "SP" if row["sequence_parallel"] else "", "seq_length": f"s{row['seq_length']}",
     }  # fmt: skip
-    words = ("schedule", "recompute", "attention", "precision", "costs", "model", "cluster", "settings")
+    words = ("schedule", "recompute", "attention", "precision", "stack", "costs", "model", "cluster", "settings")
     more = [signs[name] for name in signs if name in varied] + [str(row[name]) for name in words if name in varied]
     return " ".join([f"t{row['t']} p{row['p']} d{row['d'] or '?'}{degrees}", *filter(None, more)])
 
