@@ -112,7 +112,7 @@ class ParallelConf:
     sequence_parallel: bool = False
     context: str = "ring"
     rank_order: str = "tcdp"
-    spread_vocab: bool = False
+    spread_vocab: str = "none"
     partition: Any = "balanced"
 
 
@@ -152,12 +152,15 @@ class StackConf:
     forward_launch_us: float = 0.0
     backward_launch_us: float = 0.0
     synchronous: bool = False
+    spanning_launch_us: float = 0.0
+    spanning_rank_launch_us: float = 0.0
     norm_bytes: float = 0.0
     mlp_bytes: float = 0.0
     logits_bytes: float = 0.0
     optimizer_bytes: float = 0.0
     tp_overlap: float = 0.0
     dp_overlap: float = 0.0
+    gather_overlap: float = 0.0
     gather_interference: float = 0.0
     blocking_hops: bool = True
     hop_start_us: float = 0.0
@@ -460,8 +463,8 @@ def _training(conf: Mapping[str, Any]) -> specs.Training:
 
 def build_stack(conf: Mapping[str, Any]) -> specs.StackSpec:
     values = dict(conf)
-    for key, unit in (("forward_launch", 1e-6), ("backward_launch", 1e-6), ("hop_start", 1e-6)):
-        values[f"{key}_s"] = values.pop(f"{key}_us") * unit
+    for key in ("forward_launch", "backward_launch", "spanning_launch", "spanning_rank_launch", "hop_start"):
+        values[f"{key}_s"] = values.pop(f"{key}_us") * 1e-6
     values["step_s"] = values.pop("step_ms") * 1e-3
     values["device_context_bytes"] = values.pop("device_context_gb") * 1e9
     return specs.StackSpec(**values)

@@ -105,7 +105,7 @@ def _scheduled(points: Sequence[Point], prices: Prices) -> tuple[Columns, Column
     schedule = _schedule(first.schedule, *sizes, first.options, [op[0] for op in stage_s], prices.hop_s[0])
     places = _places(schedule)
     seconds, timing = _seconds(prices, schedule, places, m, first.training.optimizer_barrier)
-    held, memory = _memory(prices, schedule, places)
+    held, memory = _memory(prices, schedule, places, _waiting_for_vocab(first))
     columns = timing | memory
     columns |= {
         "num_microbatches": np.full(len(points), m),
@@ -296,14 +296,25 @@ def _step_s(
     return steady_period_s(schedule, *(op / schedule.segments for op in stage_s), hop_s / schedule.segments)
 
 
-def _memory(prices: Prices, schedule: Schedule, places: _Places) -> tuple[Columns, Columns]:
+def _waiting_for_vocab(point: Point) -> float:
+    """Micro-batches more that each rank holds while the head, spread over all ranks, finishes with them.
+
+    Source: Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024, sections 4 and 5.
+    """
+    extra = {"none": 0.0, "algorithm_1": 2.0, "algorithm_2": 1.0, "interlaced": point.layout.p / 2}
+    return min(extra[point.layout.spread_vocab], micro_batches(point))
+
+
+def _memory(prices: Prices, schedule: Schedule, places: _Places, waiting: float) -> tuple[Columns, Columns]:
     """Memory items of the heaviest rank, and the totals of all ranks."""
     working = np.stack([(prices.working_bytes * row).max(axis=1) for row in places.holds], axis=1)
     items = {
         "weights": _on_ranks(prices.weights_bytes, places),
         "gradients": _on_ranks(prices.gradients_bytes, places),
         "optimizer": _on_ranks(prices.optimizer_bytes, places),
-        "activation": peak_held(schedule, prices.kept_bytes / schedule.segments) + working,
+        "activation": peak_held(schedule, prices.kept_bytes / schedule.segments)
+        + waiting * _on_ranks(prices.kept_bytes, places)
+        + working,
         "logits": _on_ranks(prices.logits_bytes, places),
         "buffers": _on_ranks(prices.buffer_bytes, places),
     }

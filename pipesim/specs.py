@@ -15,6 +15,7 @@ Precision = Literal["bf16", "fp16", "fp8"]
 Recompute = Literal["none", "selective", "operators", "full"]
 Attention = Literal["torch", "unfused", "flash1", "flash", "flash3"]
 ContextParallel = Literal["ring", "ulysses"]
+SpreadVocab = Literal["none", "algorithm_1", "algorithm_2", "interlaced"]
 Positions = Literal["learned", "rotary", "alibi"]
 Norm = Literal["layernorm", "rmsnorm"]
 CostKind = Literal["full", "lecture"]
@@ -197,13 +198,14 @@ class ParallelLayout:
     sequence_parallel: bool = False
     context: ContextParallel = "ring"
     rank_order: str = "tcdp"
-    spread_vocab: bool = False
+    spread_vocab: SpreadVocab = "none"
     partition: Literal["balanced", "even"] | tuple[int, ...] = "balanced"
 
     def __post_init__(self) -> None:
         checks = Checks("parallel")
         checks.whole(t=self.t, p=self.p, d=self.d, c=self.c, e=self.e, v=self.v, shard=self.shard)
         checks.choice(ContextParallel, context=self.context)
+        checks.choice(SpreadVocab, spread_vocab=self.spread_vocab)
         checks.rule(
             sorted(self.rank_order) == sorted("tcdp"),
             f"parallel.rank_order={self.rank_order!r} must hold each of t, c, d, p once. Nearest: tcdp.",
@@ -259,9 +261,11 @@ class StackSpec:
 
     ``gemm_efficiency`` is what a large matrix product reaches of the peak, by ``ClusterSpec.chip``; ``default`` stands for
     chips that were never measured. ``fp8_efficiency`` is fp8's share of that. Times are the host's for one layer's kernels
-    (``launch``), ``synchronous`` if the host waits for each. Bytes move through memory forward: per hidden element
+    (``launch``), ``synchronous`` if the host waits for each; where a pipeline leaves its node the host takes at least
+    ``spanning_launch_s`` for a layer, and as much again for each tensor rank as ``spanning_rank_launch_s`` says. Bytes move through memory forward: per hidden element
     (``norm_bytes``), per element of the MLP's activation (``mlp_bytes``), per logit (``logits_bytes``), per updated
-    parameter (``optimizer_bytes``). Overlaps are the shares hidden behind computing; ``gather_interference`` is what
+    parameter (``optimizer_bytes``). Overlaps are the shares hidden behind computing: of tensor parallelism, of reducing gradients, of gathering
+    the weights that ZeRO-1 and 2 divide; ``gather_interference`` is what
     hidden ZeRO-3 gathering still costs. ``blocking_hops``: a rank stands still while it hands its result on.
     Memory: gradients held and sent per parameter, activations over what is counted, bytes kept per hidden element by
     norms, bytes per logit, whole vocabularies on every tensor rank (``logits_gathered``), what the driver and the
@@ -274,12 +278,15 @@ class StackSpec:
     forward_launch_s: float = 0.0
     backward_launch_s: float = 0.0
     synchronous: bool = False
+    spanning_launch_s: float = 0.0
+    spanning_rank_launch_s: float = 0.0
     norm_bytes: float = 0.0
     mlp_bytes: float = 0.0
     logits_bytes: float = 0.0
     optimizer_bytes: float = 0.0
     tp_overlap: float = 0.0
     dp_overlap: float = 0.0
+    gather_overlap: float = 0.0
     gather_interference: float = 0.0
     blocking_hops: bool = True
     hop_start_s: float = 0.0
@@ -299,7 +306,8 @@ class StackSpec:
         checks.rule("default" in self.gemm_efficiency, "stack.gemm_efficiency needs a value for default.")
         checks.fraction(**{f"gemm_efficiency.{chip}": value for chip, value in self.gemm_efficiency.items()})
         checks.fraction(
-            tp_overlap=self.tp_overlap, dp_overlap=self.dp_overlap, gather_interference=self.gather_interference,
+            tp_overlap=self.tp_overlap, dp_overlap=self.dp_overlap, gather_overlap=self.gather_overlap,
+            gather_interference=self.gather_interference,
             slack=self.slack,
         )  # fmt: skip
         checks.positive(
@@ -309,6 +317,8 @@ class StackSpec:
         checks.whole(gradient_bytes=self.gradient_bytes, reduce_bytes=self.reduce_bytes)
         human = {
             "forward_launch_us": self.forward_launch_s * 1e6, "backward_launch_us": self.backward_launch_s * 1e6,
+            "spanning_launch_us": self.spanning_launch_s * 1e6,
+            "spanning_rank_launch_us": self.spanning_rank_launch_s * 1e6,
             "hop_start_us": self.hop_start_s * 1e6, "step_ms": self.step_s * 1e3,
             "device_context_gb": self.device_context_bytes / 1e9,
         }  # fmt: skip

@@ -30,7 +30,7 @@ def cluster_of(row: Mapping[str, str], clusters: Mapping[str, ClusterSpec]) -> C
 
     What the row states replaces what the model machine has: GPUs, GPUs per node, memory, network.
     """
-    name = "aws_p5" if "EFA (measured" in row["internode_net"] else _model_machine(row["gpu"])
+    name = _named_machine(row) or _model_machine(row["gpu"])
     if name is None:
         return None
     base, gpu = clusters[name], row["gpu"]
@@ -44,6 +44,13 @@ def cluster_of(row: Mapping[str, str], clusters: Mapping[str, ClusterSpec]) -> C
     if network is not None:
         changes["inter_node"] = LinkSpec(bandwidth_bytes_per_s=network, latency_s=base.inter_node.latency_s)
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def _named_machine(row: Mapping[str, str]) -> str | None:
+    """Machines whose network is known by measurement alone."""
+    if "EFA (measured" in row["internode_net"]:
+        return "aws_p5"
+    return "aleph_alpha_a100" if "aleph" in row["stack"] else None
 
 
 def _model_machine(gpu: str) -> str | None:

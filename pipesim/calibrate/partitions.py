@@ -16,7 +16,7 @@ def partition_of(cells: Mapping[str, str], model: ModelSpec, stages: int) -> tup
     if "redistribution" in cells["schedule"]:
         return lightest([0.0, *[1.0] * layers, head_layers(model)], stages)
     if cells["stack"] == "nanotron":
-        return lightest([0.0, *[1.0] * layers, head_layers(model)], stages)
+        return by_thresholds([0.0, *[1.0] * layers, head_layers(model)], stages)
     return _around(layers, stages)
 
 
@@ -40,6 +40,23 @@ def _even(units: int, stages: int, ends: int = 0) -> tuple[int, ...]:
     each[0] += ends
     each[-1] += ends
     return tuple(each)
+
+
+def by_thresholds(weights: Sequence[float], stages: int) -> tuple[int, ...]:
+    """Units in order, on to the next stage once all so far weigh more than this stage's share and those before it.
+
+    The rule of nanotron's pipeline (``PipelineEngine`` and ``build_model``); late stages may stay empty.
+
+    >>> by_thresholds([0, 1, 1, 1, 1, 2], 3)
+    (4, 2, 0)
+    """
+    parts, stage, so_far = [0] * stages, 0, 0.0
+    for weight in weights:
+        so_far += weight
+        parts[stage] += 1
+        if stage < stages - 1 and so_far > sum(weights) * (stage + 1) / stages:
+            stage += 1
+    return tuple(parts)
 
 
 def lightest(weights: Sequence[float], stages: int) -> tuple[int, ...]:

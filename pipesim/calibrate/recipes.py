@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipesim.specs import StackSpec, Training
+from pipesim.specs import SpreadVocab, StackSpec, Training
 
 _STACKS = (  # a pattern of the row's stack and ZeRO columns, our stack
     (r"aleph", "aleph_alpha"),
@@ -39,7 +39,7 @@ class Recipe(NamedTuple):
     schedule: str
     options: tuple[tuple[str, int | float | str], ...]
     zero: int
-    spread_vocab: bool
+    spread_vocab: SpreadVocab
 
 
 def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
@@ -49,8 +49,8 @@ def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
     precision = _precision(cells["precision"])
     changes: dict[str, object] = {}
     if "RMS kernel" in notes:
-        changes |= {"norm_bytes": 52.0, "norm_kept_bytes": min(stack.norm_kept_bytes, 6.0)}
-    if stack.name == "megatron_deepspeed" and precision == "fp16":
+        changes |= {"norm_bytes": 47.0, "norm_kept_bytes": min(stack.norm_kept_bytes, 6.0)}
+    if stack.name in ("megatron_deepspeed", "bigscience") and precision == "fp16":
         changes |= {"gradient_bytes": 2, "reduce_bytes": 2}
     if "PURE" in cells["precision"]:
         changes |= {"reduce_bytes": 2, "gradient_bytes": 2}
@@ -63,6 +63,7 @@ def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
         recompute=again,  # type: ignore[arg-type]
         recompute_layers=layers,
         attention=_attention(cells, stack.name),  # type: ignore[arg-type]
+        dropout="kernel = fused" in notes or stack.name in ("megatron_lm", "megatron_deepspeed", "bigscience"),
         optimizer_barrier="zb" not in said or "synchronous" in said,
     )
     return Recipe(
@@ -71,12 +72,22 @@ def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
         schedule=_schedule(cells),
         options=(),
         zero=_zero(cells, stack.name),
-        spread_vocab="vocabulary parallelism" in said or "interlaced" in said,
+        spread_vocab=_spread_vocab(said),
     )
+
+
+def _spread_vocab(said: str) -> SpreadVocab:
+    if "interlaced" in said:
+        return "interlaced"
+    if "vocabulary parallelism" in said:
+        return "algorithm_1" if "alg 1" in said else "algorithm_2"
+    return "none"
 
 
 def stack_name(cells: Mapping[str, str]) -> str:
     words = f"{cells['stack']} {cells['zero_stage_or_fsdp']}"
+    if "deepspeed" in words and "JZ" in f"{cells['internode_net']} {cells['notes']}":
+        return "megatron_deepspeed" if "LAUNCH_BLOCKING=0" in cells["notes"] else "bigscience"
     return next((name for pattern, name in _STACKS if re.search(pattern, words)), "megatron_lm")
 
 
@@ -104,8 +115,10 @@ def _attention(cells: Mapping[str, str], stack: str) -> str:
     year, length = int(float(cells["year"] or 2024)), int(float(cells["seq_len"]))
     if stack == "nemo":
         return "flash3" if year >= 2023 else "unfused"
-    if stack in ("megatron_lm", "megatron_deepspeed"):
+    if stack in ("megatron_lm", "megatron_deepspeed", "bigscience"):
         return "flash" if length >= 4096 or (year >= 2024 and length >= 2048) else "unfused"
+    if stack in ("composer_fsdp", "paddle"):
+        return "flash1"
     return "flash"
 
 

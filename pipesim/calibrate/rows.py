@@ -7,6 +7,8 @@ column, what was inferred in ``inferred``. A row that cannot be predicted says w
 from __future__ import annotations
 
 import csv
+import gzip
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,9 +60,12 @@ class Measurement:
 
 
 def read(path: Path, catalog: Catalog) -> list[Measurement]:
-    """Every row of a CSV. Raises ``Invalid`` naming the columns that the table lacks."""
-    with path.open(encoding="utf-8", newline="") as file:
-        table = list(csv.DictReader(file))
+    """Every row of a CSV, plain or gzipped (``.gz``). Raises ``Invalid`` if it cannot be read or lacks columns."""
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+            table = list(csv.DictReader(file))
+    except (OSError, EOFError, UnicodeError, csv.Error) as error:
+        raise Invalid([f"measurements={path} cannot be read: {error}"]) from None
     if not table:
         raise Invalid([f"measurements={path}: the table has no rows."])
     missing = [name for name in NEEDED if name not in table[0]]
@@ -87,8 +92,9 @@ def measurement(row: Cells, catalog: Catalog) -> Measurement:
     point, problem = None, ""
     try:
         point = point_of(cells, catalog)
-    except (Invalid, ValueError) as error:
+    except (Invalid, ValueError, ArithmeticError, LookupError) as error:
         problem = " ".join(str(error).split())
+    memory_gb = _positive(cells["mem_gb_per_gpu"])
     return Measurement(
         id=cells["id"],
         source=cells["source_group"] or "own",
@@ -96,8 +102,8 @@ def measurement(row: Cells, catalog: Catalog) -> Measurement:
         cells=cells,
         point=point,
         problem=problem,
-        step_time_s=_real(cells["measured_step_time_s"]) or _real(cells["derived_step_time_s"]),
-        memory_bytes=None if not cells["mem_gb_per_gpu"] else float(cells["mem_gb_per_gpu"]) * 1e9,
+        step_time_s=_positive(cells["measured_step_time_s"]) or _positive(cells["derived_step_time_s"]),
+        memory_bytes=None if memory_gb is None else memory_gb * 1e9,
         outcome=cells["outcome"] or "ok",
         grade=cells["complete"] or "A",
     )
@@ -143,8 +149,14 @@ def _with(spec: object, **changes: object):  # type: ignore[no-untyped-def]
     return dataclasses.replace(spec, **changes)  # type: ignore[type-var]
 
 
+MOST_LAYERS = 100_000
+"""More than any model has: a row that says so is mistyped, and its stages would fill the memory."""
+
+
 def _model(cells: Cells) -> ModelSpec:
     hidden, heads = _whole(cells["hidden"]), _whole(cells["heads"])
+    if _whole(cells["layers"]) > MOST_LAYERS:
+        raise ValueError(f"layers={cells['layers']} must be at most {MOST_LAYERS}")
     gated = cells["gated_mlp"] == "true"
     experts = cells["moe_experts"] not in ("", "n/a")
     vocab, t = _whole(cells["vocab"] or "51200"), _whole(cells["tp"])
@@ -196,5 +208,10 @@ def _whole(text: str) -> int:
     return int(value)
 
 
-def _real(text: str) -> float | None:
-    return float(text) if text else None
+def _positive(text: str) -> float | None:
+    """What was measured, if it is a number that can have been."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < math.inf else None

@@ -95,12 +95,20 @@ def collective_half_s(message_bytes: Number, ranks: Number, link: Link) -> Numbe
     A tree pays its latency log2(n) times instead of n - 1 times and moves the whole message rather than its
     (n - 1) / n; a library chooses by message size. Source: Sanders, Speck and Träff, "Two-tree algorithms for full
     bandwidth broadcast, reduction and scan", Parallel Computing 35(12), 2009; NCCL 2.4 and later.
-    The start, (1 + log2 n) / 2 of that of two ranks, is a fit (``conf/costs/full.yaml``).
     """
-    steps = np.log2(ranks)
-    tree = steps * link.latency_s + message_bytes / link.bandwidth_bytes_per_s
-    start = np.where(np.asarray(ranks) > 1, (1 + steps) / 2 * link.start_s, 0.0)
-    return start + np.where(np.asarray(ranks) > 1, np.minimum(ring_half_s(message_bytes, ranks, link), tree), 0.0)
+    tree = np.log2(ranks) * link.latency_s + message_bytes / link.bandwidth_bytes_per_s
+    fastest = np.minimum(ring_half_s(message_bytes, ranks, link), tree)
+    return _start_s(ranks, link) + np.where(np.asarray(ranks) > 1, fastest, 0.0)
+
+
+def ring_start_s(message_bytes: Number, ranks: Number, link: Link) -> Number:
+    """One reduce-scatter or all-gather, for which libraries have rings alone, and what it takes to start one."""
+    return _start_s(ranks, link) + ring_half_s(message_bytes, ranks, link)
+
+
+def _start_s(ranks: Number, link: Link) -> Number:
+    """(1 + log2 n) / 2 of what two ranks take: a fit, see ``conf/costs/full.yaml``."""
+    return np.where(np.asarray(ranks) > 1, (1 + np.log2(ranks)) / 2 * link.start_s, 0.0)
 
 
 def all_to_all_s(message_bytes: Number, ranks: Number, link: Link) -> Number:

@@ -21,14 +21,14 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
     cluster, costs, stack = first.cluster, first.costs, first.stack
     model = stacked([point.model for point in points])
     stages = _stages(points)
-    shared, experts = _stage_parameters(model, cut, stages, first.layout.spread_vocab)
+    shared, experts = _stage_parameters(model, cut, stages, ranks)
     states = _states(shared, experts, cut, stack.gradient_bytes)
     seconds = stage_seconds(model, cluster, costs, stack, cut, stages)
     hop_bytes = cut.tokens * model.hidden * memory.ELEMENT_BYTES / cut.norm_share
     boundary_s = _boundary_s(first, cut, hop_bytes, ranks)
     if stack.blocking_hops:
         seconds = _with_hops(seconds, boundary_s)
-    exchange = data_parallel.exchange(first, model, cut, stages, seconds, shared, experts)
+    exchange = data_parallel.exchange(first, model, cut, stages, seconds, shared, experts, ranks)
     flops, again = _flops_per_token(model, cut, recomputed_share(cut, stages), stages)
     expert_shards = np.maximum(cut.shards / cut.e, 1.0)
     updated = (shared / cut.shards + experts / expert_shards) if cut.zero else shared + experts
@@ -63,7 +63,7 @@ def _stages(points: Sequence[Point]) -> Stages:
     for point in points:
         assert not isinstance(point.layout.partition, str)
         partitions.append(point.layout.partition)
-    return stage_contents([point.model for point in points], partitions, points[0].layout.spread_vocab)
+    return stage_contents([point.model for point in points], partitions, points[0].layout.spread_vocab != "none")
 
 
 def _boundary_s(point: Point, cut: Cut, hop_bytes: Number, ranks: Sequence[int]) -> FloatArray:
@@ -101,15 +101,17 @@ def _states(shared: FloatArray, experts: FloatArray, cut: Cut, gradient_bytes: i
 
 
 def _stage_parameters(
-    model: ModelSpec, cut: Cut, stages: Stages, spread_vocab: bool
+    model: ModelSpec, cut: Cut, stages: Stages, ranks: Sequence[int]
 ) -> tuple[FloatArray, FloatArray]:
     """Parameters of one GPU on each stage: those every data rank holds, and the routed experts. (points, stages).
 
-    A tied head is a copy of its own unless one stage holds both ends.
+    A tied head is a copy of its own unless its rank holds the embedding too.
     """
     table = model.vocab * model.hidden  # positions and the norm behind it are whole on every tensor rank
     shared = stages.embedding * (table / cut.t + parameters.embedding_parameters(model) - table)
-    own_head = stages.head * (1 - (stages.embedding > 0)) if model.tied_embeddings else stages.head
+    rank_of = np.array(ranks)
+    beside = (stages.embedding > 0) | (rank_of == rank_of[stages.embedding.argmax(axis=1)][:, None])
+    own_head = stages.head * ~beside if model.tied_embeddings else stages.head
     shared = shared + own_head * parameters.head_parameters(model) / cut.t
     shared = shared + stages.head * parameters.final_norm_parameters(model)
     experts = np.zeros_like(shared)
@@ -128,7 +130,8 @@ def _gathered_bytes(model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
     moe = bool(stages.moe.any())
     layer = parameters.layer_parameters(model, moe)
     held = layer.sharded / cut.t + layer.replicated + layer.expert / np.multiply(cut.t, cut.e)
-    return np.asarray(3 * memory.ELEMENT_BYTES * held * (stages.dense + stages.moe > 0))
+    divided = np.asarray(cut.shards) > 1  # one rank alone holds everything as it is
+    return np.asarray(3 * memory.ELEMENT_BYTES * held * divided * (stages.dense + stages.moe > 0))
 
 
 def _kept_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:

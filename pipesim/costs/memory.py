@@ -43,10 +43,12 @@ def layer_activation_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, *, moe:
 
 
 def attention_score_bytes(model: ModelSpec, cut: Cut) -> Number:
-    """Softmax output (and dropout's mask and output) of every score; flash attention keeps none."""
+    """Softmax output of every score (and dropout's mask and output), also in fp32 where no kernel fuses them; flash
+    attention keeps none.
+    """
     if cut.attention in FLASH_KERNELS:
         return 0.0
-    each = 2 * ELEMENT_BYTES + 1 if cut.dropout else ELEMENT_BYTES
+    each = ELEMENT_BYTES + (ELEMENT_BYTES + 1 if cut.dropout else 0) + (4 if cut.attention == "torch" else 0)
     return each * cut.tokens * cut.seq_length * model.heads / cut.t
 
 

@@ -100,7 +100,7 @@ def stage_seconds(
         if count.any():
             seconds = compute.layer_seconds(model, cut, on, moe=moe)
             talk = layer_communication_s(model, cluster, costs, stack, cut, seconds, moe=moe)
-            forward, input_grad, weight_grad, again = _layer(seconds, talk, cut, stack)
+            forward, input_grad, weight_grad, again = _layer(seconds, talk, _host_s(stack, cluster, cut), cut, stack)
             blocks += [(count, (forward, input_grad, weight_grad)), (again_share * count, ({}, again, {}))]
     return StageSeconds(*(_sum([(count, ops[op]) for count, ops in blocks]) for op in range(3)))
 
@@ -131,7 +131,8 @@ def layer_communication_s(
     """
     group_link = partial(collectives.group_link, cluster, costs, gpus=cut.gpus)
     activation_bytes = cut.tokens * model.hidden * ELEMENT_BYTES
-    all_reduce = 2 * collectives.collective_half_s(activation_bytes, cut.t, group_link(cut.t, cut.stride("t")))
+    half = collectives.ring_start_s if cut.sequence_parallel else collectives.collective_half_s
+    all_reduce = 2 * half(activation_bytes, cut.t, group_link(cut.t, cut.stride("t")))
     forward: dict[str, Number] = {"tp": 2 * (1 - stack.tp_overlap) * all_reduce}
     backward = dict(forward)
     link = group_link(cut.c, cut.stride("c"))
@@ -161,17 +162,16 @@ Items = dict[str, Number]
 
 
 def _layer(
-    block: BlockSeconds, talk: tuple[Items, Items], cut: Cut, stack: StackSpec
+    block: BlockSeconds, talk: tuple[Items, Items], host_s: Sequence[Number], cut: Cut, stack: StackSpec
 ) -> tuple[Items, Items, Items, Items]:
     """One layer's items for F, I and W, and what its backward adds where the layer runs again.
 
-    A layer takes at least as long as the host needs to launch its kernels, half of a backward's for each of I and W.
+    ``host_s`` is what the host needs to launch the kernels of each; they take at least as long.
     """
     forward_talk, backward_talk = talk
     forward = _items(block.forward) | forward_talk
     input_grad = _items(block.input_grad) | backward_talk
     weight_grad = _items(block.weight_grad)
-    host_s = (stack.forward_launch_s, stack.backward_launch_s / 2, stack.backward_launch_s / 2)
     for items, host in zip((forward, input_grad, weight_grad), host_s, strict=True):
         items["launch"] = _launch(sum(items.values()), host, stack.synchronous)
     if cut.recompute == "selective":
@@ -183,6 +183,16 @@ def _layer(
     return forward, input_grad, weight_grad, again | forward_talk
 
 
+def _host_s(stack: StackSpec, cluster: ClusterSpec, cut: Cut) -> tuple[Number, Number, Number]:
+    """The host's seconds for one layer's F, I and W: half of a backward for each of I and W."""
+    spans = (np.asarray(cut.p) > 1) & (np.asarray(cut.gpus) > cluster.gpus_per_node)
+    third = spans * (stack.spanning_launch_s + stack.spanning_rank_launch_s * cut.t) / 3
+    half = stack.backward_launch_s / 2
+    return (
+        np.maximum(stack.forward_launch_s, third), np.maximum(half, third), np.maximum(half, third),
+    )  # fmt: skip
+
+
 def _items_of(block: BlockSeconds) -> tuple[Items, Items, Items]:
     return _items(block.forward), _items(block.input_grad), _items(block.weight_grad)
 
@@ -191,7 +201,7 @@ def _items(parts: Parts) -> Items:
     return {"matmul": parts.matmul_s, "attention": parts.attention_s, "elementwise": parts.elementwise_s}
 
 
-def _launch(gpu_s: Number, host_s: float, synchronous: bool) -> Number:
+def _launch(gpu_s: Number, host_s: Number, synchronous: bool) -> Number:
     """What waiting for the host adds: all of it if the GPU stands still meanwhile, else a rounded maximum of both."""
     if synchronous:
         return host_s + 0.0 * gpu_s
