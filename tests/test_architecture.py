@@ -29,7 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     "results": set(),
     "plan": {"specs", "simulate", "estimate", "legality", "results.schema"},
     "report": DRAWN,
-    "config": {"specs", "schedules"},
+    "demo_config": set(),
+    "config": {"specs", "schedules", "demo_config"},
     "errors": {"config"},
     "swept": {"config"},
     "compose": {"config", "errors", "specs", "schedules"},
@@ -49,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
 
 KNOW_TORCH = {"execute", "toy"}
 
-KNOW_HYDRA = {"config", "compose", "errors", "hydra_plugins"}
+KNOW_HYDRA = {"config", "demo_config", "compose", "errors", "hydra_plugins"}
 
 
 def imports(path: Path) -> Iterator[str]:

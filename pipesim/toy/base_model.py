@@ -28,7 +28,7 @@ from pipesim.toy.world import build_world
 class Recipe:
     """How the base model is trained: AdamW steps on ``batch`` windows of ``length`` tokens; everything from one seed."""
 
-    steps: int = 250
+    steps: int = 400
     batch: int = 16
     length: int = 96
     learning_rate: float = 3e-3
@@ -57,7 +57,7 @@ class BaseModel:
 def load_or_train_base_model(
     spec: GptSpec | None = None, recipe: Recipe | None = None, *, text: str | None = None, cache: Path | None = None
 ) -> BaseModel:
-    """Reads the model from ``cache``, or trains it (about 15 s with the defaults) and keeps it there.
+    """Reads the model from ``cache``, or trains it (about 20 s with the defaults) and keeps it there.
 
     Left out, the shape and recipe are the base model's, the text is the small world's and the folder ``cache_folder()``.
     A file that cannot be trusted is replaced, and a folder that cannot be written is left alone, each with a warning.
@@ -75,6 +75,13 @@ def load_or_train_base_model(
     model.requires_grad_(False).eval()
     entropy = unigram_entropy(text)
     return BaseModel(model=model, loss=loss, unigram_entropy=entropy, path=path, trained=found is None)
+
+
+def text_batch(sequences: int, length: int, seed: int) -> Tensor:
+    """Windows of the base model's text, int64 of shape (sequences, length + 1): inputs, and the targets one later."""
+    tokens = torch.tensor(CharTokenizer().encode(build_world().train_text()))
+    inputs, targets = get_batch(tokens, sequences, length, torch.Generator().manual_seed(seed))
+    return torch.cat([inputs, targets[:, -1:]], dim=1)
 
 
 def cache_folder() -> Path:
