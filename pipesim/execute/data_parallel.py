@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional
 
+from pipesim.execute import optimizers
 from pipesim.execute.groups import Group
 from pipesim.execute.layers import gradient_of
+from pipesim.execute.optimizers import Adam, Sgd
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,31 +28,37 @@ class Share:
     weights: list[Tensor]
     group: Group
     parts: int
-    part: nn.Parameter
-    optimizer: torch.optim.Optimizer
+    part: Tensor
+    gradient: Tensor
+    optimizer: Sgd | Adam
 
 
 def share(weights: Sequence[Tensor], group: Group, zero: int, optimizer: str, learning_rate: float) -> Share:
     """``zero`` 0: one part, which every copy has; 1: a part for each copy."""
     parts = group.size if zero else 1
-    part = nn.Parameter(_line(weights, parts)[group.rank if zero else 0].clone())
-    make = torch.optim.SGD if optimizer == "sgd" else torch.optim.Adam
-    return Share(weights=list(weights), group=group, parts=parts, part=part, optimizer=make([part], lr=learning_rate))
+    part = _line(weights, parts)[group.rank if zero else 0].clone()
+    return Share(
+        weights=list(weights),
+        group=group,
+        parts=parts,
+        part=part,
+        gradient=torch.zeros_like(part),
+        optimizer=optimizers.make(optimizer, learning_rate, part),
+    )
 
 
 def sum_gradients(shares: Sequence[Share]) -> None:
     """Gives each share's part the gradient of the whole batch."""
     for each in shares:
-        gradients = _line([gradient_of(weight) for weight in each.weights], each.parts)
-        summed = each.group.reduce_scatter(gradients) if each.parts > 1 else each.group.all_reduce(gradients[0])
-        each.part.grad = summed
+        lines = _line([gradient_of(weight) for weight in each.weights], each.parts)
+        each.gradient = each.group.reduce_scatter(lines) if each.parts > 1 else each.group.all_reduce(lines[0])
 
 
 def step(shares: Sequence[Share]) -> None:
     """The optimizer's step; every copy has all new weights afterwards, and no gradients."""
     for each in shares:
-        each.optimizer.step()
-        _write(each.weights, _whole(each, each.part.detach()))
+        each.optimizer.step(each.part, each.gradient)
+        _write(each.weights, _whole(each, each.part))
         for weight in each.weights:
             weight.grad = None
 
@@ -57,8 +67,7 @@ def gradients(shares: Sequence[Share], names: Mapping[Tensor, str]) -> dict[str,
     """The summed gradients by name, whole on every copy."""
     found: dict[str, Tensor] = {}
     for each in shares:
-        assert each.part.grad is not None, "call sum_gradients first"
-        line = _whole(each, each.part.grad)
+        line = _whole(each, each.gradient)
         for weight, gradient in zip(each.weights, _cut(each.weights, line), strict=True):
             found[names[weight]] = gradient.clone()
     return found
@@ -68,7 +77,7 @@ def _line(tensors: Sequence[Tensor], parts: int) -> list[Tensor]:
     """All tensors in one line, zeros behind, in equal parts."""
     line = torch.cat([x.detach().flatten() for x in tensors])
     size = -(-len(line) // parts)
-    return list(nn.functional.pad(line, (0, parts * size - len(line))).split(size))
+    return list(functional.pad(line, (0, parts * size - len(line))).view(parts, size))
 
 
 def _whole(each: Share, part: Tensor) -> Tensor:
@@ -76,8 +85,8 @@ def _whole(each: Share, part: Tensor) -> Tensor:
 
 
 def _cut(weights: Sequence[Tensor], line: Tensor) -> list[Tensor]:
-    pieces = line[: sum(weight.numel() for weight in weights)].split([weight.numel() for weight in weights])
-    return [piece.view_as(weight) for weight, piece in zip(weights, pieces, strict=True)]
+    ends = list(accumulate(weight.numel() for weight in weights))
+    return [line[end - weight.numel() : end].view_as(weight) for weight, end in zip(weights, ends, strict=True)]
 
 
 def _write(weights: Sequence[Tensor], line: Tensor) -> None:

@@ -72,7 +72,7 @@ def _errors(executed: Executed, wanted: Reference, job: Job) -> Iterator[Differe
             error = relative_error(found[name], right[name])
             yield Difference(what=what, parameter=name, stage=stage, relative_error=error)
     for step, (loss, right_loss) in enumerate(zip(executed.losses, wanted.losses, strict=True)):
-        error = relative_error(torch.tensor(loss), torch.tensor(right_loss))
+        error = relative_error(*torch.tensor([loss, right_loss], dtype=torch.float64))
         yield Difference(what="loss", parameter=f"step {step}", stage=job.schedule.stages - 1, relative_error=error)
 
 

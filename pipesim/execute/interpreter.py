@@ -60,7 +60,8 @@ def run(program: Program, bench: Bench, place: Place, ties: Ties) -> Pass:
             _receive(instruction, done)
     for pending in done.leaving:
         pending.wait()
-    assert not (done.results or bench.forwarded or bench.owed), "something was made that nobody used"
+    unused = [*done.results, *bench.forwarded, *bench.owed]
+    assert not unused, f"made and never used: {unused}"
     return done
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -11,9 +11,9 @@ from pipesim.execute import data_parallel, interpreter, layout, tensor_parallel
 from pipesim.execute.actions import Bench
 from pipesim.execute.data_parallel import Share
 from pipesim.execute.interpreter import Pass
-from pipesim.execute.job import Job, Place
+from pipesim.execute.job import Job, Place, places
 from pipesim.execute.live import Live
-from pipesim.execute.programs import programs
+from pipesim.execute.programs import Program, programs
 from pipesim.execute.tensor_parallel import Team
 from pipesim.execute.ties import Ties
 from pipesim.simulate.kernel import FloatArray
@@ -25,6 +25,7 @@ class Task:
 
     job: Job
     place: Place
+    program: Program
     weights: Mapping[str, Tensor]
     batches: Sequence[Tensor]
 
@@ -50,12 +51,18 @@ class Outcome:
     weights: Mapping[str, Tensor]
 
 
-def task(job: Job, place: Place, state: Mapping[str, Tensor], batches: Sequence[Tensor]) -> Task:
-    """Cut out of the whole state and of batches of shape (d, sequences, length + 1)."""
+def tasks(job: Job, state: Mapping[str, Tensor], batches: Sequence[Tensor]) -> list[Task]:
+    """Of every rank by number, cut out of the whole state and of batches of shape (d, sequences, length + 1)."""
+    every = programs(job.schedule)
+    return [_task(job, place, every[place.pipeline], state, batches) for place in places(job)]
+
+
+def _task(job: Job, place: Place, program: Program, state: Mapping[str, Tensor], batches: Sequence[Tensor]) -> Task:
     names = layout.parameters_of_rank(job, place.pipeline)
     return Task(
         job=job,
         place=place,
+        program=program,
         weights={name: tensor_parallel.divide(name, state[name], job.t, place.tensor).clone() for name in names},
         batches=[batch[place.replica].clone() for batch in batches],
     )
@@ -69,7 +76,7 @@ def work(given: Task, ties: Ties) -> Outcome:
         for name, weight in given.weights.items()
     }
     team = Team(group=ties.team, sequence_parallel=job.sequence_parallel)
-    shares, program = _shares(job, weights, ties), programs(job.schedule)[given.place.pipeline]
+    shares = _shares(job, weights, ties)
     steps: list[Step] = []
     gradients: dict[str, Tensor] = {}
     for number, batch in enumerate(given.batches):
@@ -79,7 +86,7 @@ def work(given: Task, ties: Ties) -> Outcome:
         )  # fmt: skip
         ties.tell("the start of a step")
         ties.everyone.barrier()
-        steps.append(_seen(interpreter.run(program, bench, given.place, ties)))
+        steps.append(_seen(interpreter.run(given.program, bench, given.place, ties)))
         ties.tell("the sum of gradients")
         tensor_parallel.sum_whole_gradients(weights, team)
         data_parallel.sum_gradients(shares)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pipesim.execute import distributed, rank, threads
 from pipesim.execute.batch import check_batches, random_batches
-from pipesim.execute.job import Job, check, places
+from pipesim.execute.job import Job, check
 from pipesim.execute.merge import Executed, together
 from pipesim.execute.rank import Outcome, Task
 from pipesim.execute.reference import check_state, initial_state
@@ -40,5 +40,4 @@ def execute(
     check_state(job, state)
     batches = random_batches(job) if batches is None else batches
     check_batches(job, batches)
-    tasks = [rank.task(job, place, state, batches) for place in places(job)]
-    return together(job, MODES[mode](tasks, timeout_s))
+    return together(job, MODES[mode](rank.tasks(job, state, batches), timeout_s))
