@@ -121,19 +121,21 @@ def _schedule(conf: Mapping[str, Any]) -> Schedule:
 
 
 def _run(conf: Mapping[str, Any], schedule: Schedule) -> RealRun:
-    from pipesim.execute import job, reference, run
-    from pipesim.toy import base_model
+    from pipesim.execute.job import Job, problems
+    from pipesim.execute.reference import reference
+    from pipesim.execute.run import execute
+    from pipesim.toy.base_model import load_or_train_base_model, text_batch
 
-    base = base_model.load_or_train_base_model()
+    base = load_or_train_base_model()
     shape: dict[str, Any] = {"model": base.model.spec, "length": conf["length"]}
-    cut = job.Job(schedule=schedule, micro_batches=(conf["micro_batch"],) * schedule.m, **shape)
-    if problems := job.problems(cut):
-        raise Invalid([f"demo.real_pipeline: {problem}" for problem in problems])
-    whole = job.Job(schedule=make_schedule("gpipe", p=1, m=1), micro_batches=(cut.sequences,), **shape)
+    cut = Job(schedule=schedule, micro_batches=(conf["micro_batch"],) * schedule.m, **shape)
+    if found := problems(cut):
+        raise Invalid([f"demo.real_pipeline: {problem}" for problem in found])
+    whole = Job(schedule=make_schedule("gpipe", p=1, m=1), micro_batches=(cut.sequences,), **shape)
     state = {name: parameter.clone() for name, parameter in base.model.named_parameters()}
-    batches = [base_model.text_batch(cut.sequences, conf["length"], conf["seed"])[None]]
-    done = run.execute(cut, state, batches, mode=conf["mode"])
-    uncut = reference.reference(whole, state, batches)
+    batches = [text_batch(cut.sequences, conf["length"], conf["seed"])[None]]
+    done = execute(cut, state, batches, mode=conf["mode"])
+    uncut = reference(whole, state, batches)
     return RealRun(
         schedule=schedule.name,
         micro_batches=schedule.m,
