@@ -8,6 +8,7 @@ import numpy as np
 
 from pipesim.execute import partition
 from pipesim.execute.job import Job, Place, places
+from pipesim.schedules.rules import dependencies
 
 
 class Bucket(NamedTuple):
@@ -53,6 +54,23 @@ def buckets(job: Job) -> list[Bucket]:
     for name, ranks in holders(job).items():
         found.setdefault(ranks, []).append(name)
     return [Bucket(tuple(names), ranks) for ranks, names in sorted(found.items())]
+
+
+def link_bytes(job: Job) -> dict[tuple[int, int], int]:
+    """Bytes of a step from pipeline rank to pipeline rank, of one replica and one tensor rank: what must be measured.
+
+    Every result that the next action needs from another rank travels once: (sequences, length, width) of the dtype.
+    """
+    schedule, rank_of = job.schedule, job.schedule.rank_of()
+    token_bytes = job.model.width * job.torch_dtype.itemsize
+    tokens = job.segment_length // (job.t if job.sequence_parallel else 1)
+    found: dict[tuple[int, int], int] = {}
+    for reader, maker in enumerate(dependencies(schedule).remote.tolist()):
+        link = int(rank_of[maker]), int(rank_of[reader])
+        if maker >= 0 and link[0] != link[1]:
+            sequences = job.micro_batches[int(schedule.micro_batch[reader]) // schedule.segments]
+            found[link] = found.get(link, 0) + sequences * tokens * token_bytes
+    return dict(sorted(found.items()))
 
 
 def team(job: Job, place: Place) -> tuple[int, ...]:

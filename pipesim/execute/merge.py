@@ -45,9 +45,11 @@ def together(job: Job, outcomes: Sequence[Outcome]) -> Executed:
         weights=_whole(job, {place: outcome.weights for place, outcome in by_place.items()}),
         timelines=[_timeline(job, first, step) for step in range(job.steps)],
         peak_live=tuple(max(step.peak_live for step in outcome.steps) for outcome in first),
-        link_bytes={
-            (r, peer): sent for r, outcome in enumerate(first) for peer, sent in outcome.steps[-1].sent_bytes.items()
-        },
+        link_bytes=dict(
+            sorted(
+                ((r, peer), sent) for r, each in enumerate(first) for peer, sent in each.steps[-1].sent_bytes.items()
+            )
+        ),
         unlike_copies=_unlike(job, by_place),
     )
 
