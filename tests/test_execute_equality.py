@@ -40,13 +40,13 @@ def check(made: Job) -> None:
         assert {each.relative_error for each in errors(executed, wanted, made)} == {0.0}
 
 
-@pytest.mark.parametrize(("name", "p", "m"), matrix([(2, 3), (4, 6)]))
+@pytest.mark.parametrize(("name", "p", "m"), matrix([(2, 3)]))
 def test_every_schedule_computes_what_the_uncut_model_computes(name: str, p: int, m: int) -> None:
     check(job(name, p, m))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "p", "m"), matrix([(1, 2), (2, 8), (3, 5), (4, 4), (6, 12)]))
+@pytest.mark.parametrize(("name", "p", "m"), matrix([(1, 2), (2, 8), (3, 5), (4, 4), (4, 6), (6, 12)]))
 def test_every_schedule_computes_it_for_more_sizes(name: str, p: int, m: int) -> None:
     check(job(name, p, m))
 

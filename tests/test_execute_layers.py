@@ -20,7 +20,7 @@ from pipesim.execute.live import Activation, Live
 from pipesim.execute.reference import initial_state
 from pipesim.execute.run import execute
 from pipesim.execute.tensor_parallel import Team
-from pipesim.schedules import problems, read_schedule, schedule_names
+from pipesim.schedules import read_schedule, schedule_names
 from pipesim.schedules.action import Action
 from pipesim.simulate import simulate
 
@@ -37,7 +37,7 @@ class Products(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def no_collector() -> Iterator[None]:
     """Without the garbage collector memory is freed by the last reference or not at all."""
     gc.collect()
@@ -114,13 +114,10 @@ def test_an_activation_lives_from_its_forward_until_its_weight_gradients_and_no_
 
 
 @pytest.mark.usefixtures("no_collector")
-@pytest.mark.parametrize("size", [(2, 4), (4, 6)])
 @pytest.mark.parametrize("name", schedule_names())
-def test_as_many_activations_are_in_memory_as_the_simulator_says(name: str, size: tuple[int, int]) -> None:
-    p, m = size
-    assert not problems(name, p, m)
+def test_as_many_activations_are_in_memory_as_the_simulator_says(name: str) -> None:
     torch.set_num_threads(1)
-    made = job(name, p, m, steps=2, dtype="float32", dropout=0.1)
+    made = job(name, 4, 6, steps=1, dtype="float32", dropout=0.1)
     assert execute(made, mode="threads").peak_live == simulate(made.schedule).peak_inflight
 
 

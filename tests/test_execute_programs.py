@@ -10,7 +10,7 @@ import pytest
 import torch
 from execute_cases import job
 
-from pipesim.execute import layout, partition
+from pipesim.execute import actions, layout, partition
 from pipesim.execute.batch import check_batches, random_batches
 from pipesim.execute.clock import between
 from pipesim.execute.job import check, even_micro_batches, problems
@@ -179,8 +179,6 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 
 
 def test_a_thread_that_raises_is_named_with_its_action_and_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipesim.execute import actions
-
     right = actions.run
 
     def fails(action, given, bench):  # type: ignore[no-untyped-def]
@@ -190,7 +188,7 @@ def test_a_thread_that_raises_is_named_with_its_action_and_leaves_none_behind(mo
 
     monkeypatch.setattr(actions, "run", fails)
     before = threading.active_count()
-    with pytest.raises(RankFailed, match=r"rank 1 in 1F1: (.|\n)*out of luck") as failed:
+    with pytest.raises(RankFailed, match=r"ArithmeticError: out of luck") as failed:
         execute(job("1f1b", 3, 4), mode="threads")
     assert (failed.value.rank, failed.value.doing) == (1, "1F1")
     for _ in range(100):

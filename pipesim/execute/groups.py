@@ -28,9 +28,9 @@ class Shape(NamedTuple):
 
 
 class Wire(Protocol):
-    """Messages between processes, which are named by their number in the world. Neither call waits.
+    """Messages between ranks, by their numbers in the world. Neither ``send`` nor ``receive`` waits.
 
-    Messages of one pair keep their order; ``tag`` says which one it is, for whoever can use it.
+    Messages from one rank to another keep their order; ``tag`` says which one it is, for those who can use it.
     """
 
     def send(self, x: Tensor, to: int, tag: int) -> Pending: ...
@@ -42,7 +42,7 @@ class Wire(Protocol):
 
 
 class Group(Protocol):
-    """Processes that call the same operations in the same order. All sums go over ``size`` tensors of one shape."""
+    """Ranks that call the same operations in the same order, with tensors of the same shapes. Each call waits."""
 
     @property
     def rank(self) -> int: ...
