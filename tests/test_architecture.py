@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
     "results": set(),
     "plan": {"specs", "simulate", "estimate", "legality", "results.schema"},
-    "report": DRAWN,
+    "report": DRAWN | {"simulate.beside"},
     "demo_config": set(),
     "config": {"specs", "schedules", "demo_config"},
     "errors": {"config"},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +27,21 @@ def run(tasks: Sequence[Task], timeout_s: float) -> list[Outcome]:
 
 def work(seat: Seat, task: Task) -> Outcome:
     """The whole life of one process."""
+    with tied(seat, task) as ties:
+        return rank.work(task, ties)
+
+
+@contextmanager
+def tied(seat: Seat, task: Task) -> Iterator[Ties]:
+    """The process's wires and groups, until all processes have left."""
     cuda = task.job.device == "cuda"
     device = torch.device("cuda", seat.rank) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
     with join(seat, "nccl" if cuda else "gloo"):
         wire = NcclWire(device) if cuda else GlooWire()
-        outcome = rank.work(task, connect(task, seat, wire, device))
+        yield connect(task, seat, wire, device)
         wire.close()
-    return outcome
 
 
 def connect(task: Task, seat: Seat, wire: Wire, device: torch.device) -> Ties:

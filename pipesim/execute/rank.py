@@ -70,31 +70,44 @@ def _task(job: Job, place: Place, program: Program, state: Mapping[str, Tensor],
 
 def work(given: Task, ties: Ties) -> Outcome:
     """Every step of the job."""
-    job = given.job
-    weights = {
-        name: weight.detach().to(ties.device, job.torch_dtype, copy=True).requires_grad_()
-        for name, weight in given.weights.items()
-    }
-    team = Team(group=ties.team, sequence_parallel=job.sequence_parallel)
+    job, weights = given.job, weights_of(given, ties)
     shares = _shares(job, weights, ties)
     steps: list[Step] = []
     gradients: dict[str, Tensor] = {}
-    for number, batch in enumerate(given.batches):
-        bench = Bench(
-            job=job, replica=given.place.replica, step=number, batch=batch.to(ties.device), weights=weights, team=team,
-            live=Live(),
-        )  # fmt: skip
+    for number in range(job.steps):
+        bench = bench_of(given, weights, ties, number)
         ties.tell("the start of a step")
         ties.everyone.barrier()
         steps.append(_seen(interpreter.run(given.program, bench, given.place, ties)))
         ties.tell("the sum of gradients")
-        tensor_parallel.sum_whole_gradients(weights, team)
+        tensor_parallel.sum_whole_gradients(weights, bench.team)
         data_parallel.sum_gradients(shares)
         if number == job.steps - 1:
             gradients = data_parallel.gradients(shares, {weight: name for name, weight in weights.items()})
         ties.tell("the optimizer's step")
         data_parallel.step(shares)
     return Outcome(place=given.place, steps=steps, gradients=_on_cpu(gradients), weights=_on_cpu(weights))
+
+
+def weights_of(given: Task, ties: Ties) -> dict[str, Tensor]:
+    """The rank's own copy of its part of the weights, on its device and without gradients."""
+    return {
+        name: weight.detach().to(ties.device, given.job.torch_dtype, copy=True).requires_grad_()
+        for name, weight in given.weights.items()
+    }
+
+
+def bench_of(given: Task, weights: Mapping[str, Tensor], ties: Ties, number: int) -> Bench:
+    """An empty one for step ``number``."""
+    return Bench(
+        job=given.job,
+        replica=given.place.replica,
+        step=number,
+        batch=given.batches[number].to(ties.device),
+        weights=weights,
+        team=Team(group=ties.team, sequence_parallel=given.job.sequence_parallel),
+        live=Live(),
+    )
 
 
 def _shares(job: Job, weights: Mapping[str, Tensor], ties: Ties) -> list[Share]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from pipesim.execute import layout, rank
 from pipesim.execute.failures import RankFailed
 from pipesim.execute.groups import Alone, Group, Pending, Shape
-from pipesim.execute.rank import Outcome, Task
+from pipesim.execute.rank import Task
 from pipesim.execute.ties import Members, Ties, ties
 
 
@@ -25,10 +25,14 @@ class Abandoned(RuntimeError):
     """Another rank failed, so what this one waits for will never come."""
 
 
-def run(tasks: Sequence[Task], timeout_s: float) -> list[Outcome]:
-    """Each task in a thread of its own, one intra-op thread each; outcomes in the same order. Raises ``RankFailed``."""
+Work = Callable[[Task, Ties], Any]
+"""What a rank does and what it brings back."""
+
+
+def run(tasks: Sequence[Task], timeout_s: float, work: Work = rank.work) -> list[Any]:
+    """Each task in a thread of its own, one intra-op thread each; results in the same order. Raises ``RankFailed``."""
     exchange = Exchange()
-    workers = [Worker(number=number, task=task, exchange=exchange) for number, task in enumerate(tasks)]
+    workers = [Worker(number=number, task=task, exchange=exchange, work=work) for number, task in enumerate(tasks)]
     threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers]
     until_s = time.monotonic() + timeout_s
     for thread in threads:
@@ -53,15 +57,16 @@ class Worker:
     number: int
     task: Task
     exchange: Exchange
+    work: Work = rank.work
     doing: str = "its start"
-    outcome: Outcome | None = None
+    outcome: Any = None
     error: str = ""
     abandoned: bool = False
 
     def run(self) -> None:
         torch.set_num_threads(1)
         try:
-            self.outcome = rank.work(self.task, connect(self))
+            self.outcome = self.work(self.task, connect(self))
         except Exception as error:
             self.abandoned = isinstance(error, Abandoned)
             self.error = traceback.format_exc()
