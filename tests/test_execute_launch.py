@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,50 +15,12 @@ import pytest
 pytest.importorskip("torch")
 
 import launch_work as work
+from leftovers import alive, becomes, belongings
 
 from pipesim.execute.launch import RankFailed, run_processes
 
 BOUND_S = 30.0
 LOOPBACK = "0100007F"
-
-
-def children(pid: int) -> set[int]:
-    """The processes whose parent is ``pid``, from /proc; those that ended but were not waited for too."""
-    found = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rsplit(")", 1)[1].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == pid:
-            found.add(int(status.parent.name))
-    return found
-
-
-def alive(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    try:
-        return status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def becomes(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
-    ends_s = time.monotonic() + within_s
-    while not condition() and time.monotonic() < ends_s:
-        time.sleep(0.05)
-    return condition()
-
-
-def belongings() -> dict[str, Any]:
-    return {
-        "processes": children(os.getpid()),
-        "ports": work.listening(os.getpid()),
-        "files": len(list(Path("/proc/self/fd").iterdir())),
-        "shared memory": sorted(
-            path.name for path in Path("/dev/shm").iterdir() if path.owner() == Path.home().owner()
-        ),
-    }
 
 
 @pytest.fixture(autouse=True, scope="module")

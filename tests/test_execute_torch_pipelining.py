@@ -12,6 +12,7 @@ from torch.nn import functional
 from pipesim.execute import torch_pipelining as peer
 from pipesim.execute.batch import random_batches
 from pipesim.execute.job import Job
+from pipesim.execute.run import execute
 from pipesim.execute.torch_pipelining import OWN_CLASSES, UNSUITED, Csv, Order, PeerRun
 from pipesim.schedules import make_schedule, read_schedule, schedule_names, stages_per_rank
 from pipesim.toy.gpt import Gpt, GptSpec
@@ -54,38 +55,47 @@ def furthest(run: PeerRun, reference: PeerRun) -> float:
     return max(apart)
 
 
-def assert_all_equal_one_process(orders: list[Order]) -> None:
+def ours(order: Order) -> PeerRun:
+    """Our executor, a thread for each rank."""
+    done = execute(order.job, order.state, [order.batch], mode="threads")
+    return PeerRun(loss=done.losses[0], gradients=dict(done.gradients))
+
+
+def assert_all_equal_one_process_and_ours(orders: list[Order]) -> None:
     torch.set_num_threads(1)
     for each, run in zip(orders, peer.run(orders, timeout_s=300), strict=True):
         assert furthest(run, alone(each)) < TOLERANCE, (each.job.schedule.name, each.csv)
+        assert furthest(run, ours(each)) < TOLERANCE, (each.job.schedule.name, each.csv)
 
 
 @pytest.mark.slow
 def test_a_schedule_by_pytorchs_runtime_has_the_gradients_of_one_process() -> None:
-    assert_all_equal_one_process([order(job("zb_h1"))])
+    assert_all_equal_one_process_and_ours([order(job("zb_h1"))])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("csv", Csv)
 def test_every_family_with_a_rank_for_each_stage_runs_in_pytorchs_runtime(csv: Csv) -> None:
-    assert_all_equal_one_process([order(job(name), csv) for name in SUITED])
+    assert_all_equal_one_process_and_ours([order(job(name), csv) for name in SUITED])
 
 
 @pytest.mark.slow
 def test_pytorchs_own_classes_agree_too() -> None:
-    assert_all_equal_one_process([order(job(name), None) for name in OWN_CLASSES])
+    assert_all_equal_one_process_and_ours([order(job(name), None) for name in OWN_CLASSES])
 
 
 @pytest.mark.slow
 def test_on_four_ranks_too() -> None:
     names = ["1f1b", "interleaved_1f1b", "zb_h2", "zbv", "dualpipev", "hanayo"]
-    ours = [order(job(name, p=4, m=8)) for name in names]
-    assert_all_equal_one_process([*ours, *(order(job(name, p=4, m=8), None) for name in ("zbv", "dualpipev"))])
+    given = [order(job(name, p=4, m=8)) for name in names]
+    assert_all_equal_one_process_and_ours(
+        [*given, *(order(job(name, p=4, m=8), None) for name in ("zbv", "dualpipev"))]
+    )
 
 
 @pytest.mark.slow
 def test_a_tied_table_has_the_sum_of_both_gradients_on_whichever_stages_it_is() -> None:
-    assert_all_equal_one_process([order(job(name, tied=True)) for name in ("1f1b", "zbv")])
+    assert_all_equal_one_process_and_ours([order(job(name, tied=True)) for name in ("1f1b", "zbv")])
 
 
 @pytest.mark.slow
@@ -93,7 +103,7 @@ def test_a_schedule_from_a_file_runs_as_well() -> None:
     schedule = read_schedule("0F0,0F1,0B1,0I0,0W0\n1F0,1F1,1I1,1B0,1W1\n")
     given = job("1f1b", m=2)
     own = Job(schedule=schedule, model=given.model, micro_batches=(3, 3), length=8, dtype="float64")
-    assert_all_equal_one_process([order(own), order(own, Csv.TRANSFERS)])
+    assert_all_equal_one_process_and_ours([order(own), order(own, Csv.TRANSFERS)])
 
 
 @pytest.mark.parametrize("name", schedule_names())

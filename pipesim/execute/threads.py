@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import traceback
@@ -15,9 +16,10 @@ import torch
 from torch import Tensor
 
 from pipesim.execute import layout, rank
-from pipesim.execute.failures import RankFailed
+from pipesim.execute.failures import Failure, error, silent_rank
 from pipesim.execute.groups import Alone, Group, Pending, Shape
 from pipesim.execute.rank import Task
+from pipesim.execute.seat import STARTING, Doing
 from pipesim.execute.ties import Members, Ties, ties
 
 
@@ -41,13 +43,29 @@ def run(tasks: Sequence[Task], timeout_s: float, work: Work = rank.work) -> list
         for thread in threads:
             thread.join(max(0.0, until_s - time.monotonic()))
     finally:
+        silent = {worker.number: worker.doing for worker in workers if not (worker.outcome or worker.error)}
         exchange.abandon()
-    failed = [worker for worker in workers if worker.error] or [worker for worker in workers if not worker.outcome]
-    if failed:
-        first = min(failed, key=lambda worker: (worker.abandoned, worker.number))
-        what = first.error or f"hangs (timeout_s={timeout_s:g} is over)"
-        raise RankFailed(f"rank {first.number} in {first.doing}: {what}", rank=first.number, doing=first.doing)
+    failures = [_failure(worker) for worker in workers if worker.error and not worker.abandoned]
+    if silent and not failures:
+        number = silent_rank(silent)
+        failures.append(_hung(workers[number], threads[number], timeout_s))
+    if failures:
+        raise error(failures[0], silent, len(tasks))
     return [worker.outcome for worker in workers if worker.outcome]
+
+
+def _failure(worker: Worker) -> Failure:
+    doing = worker.doing
+    what = f"raised {worker.kind}"
+    return Failure(rank=worker.number, what=what, doing=doing, at_s=doing.since_s, trace=worker.error)
+
+
+def _hung(worker: Worker, thread: threading.Thread, timeout_s: float) -> Failure:
+    now_s = time.monotonic()
+    what = f"hangs, silent for {now_s - worker.doing.since_s:.1f} s (timeout_s={timeout_s:g} is over),"
+    frame = sys._current_frames().get(thread.ident or 0)
+    trace = "".join(traceback.format_stack(frame)) if frame else ""
+    return Failure(rank=worker.number, what=what, doing=worker.doing, at_s=now_s, trace=trace)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,9 +76,10 @@ class Worker:
     task: Task
     exchange: Exchange
     work: Work = rank.work
-    doing: str = "its start"
+    doing: Doing = field(default_factory=lambda: Doing(text=STARTING, since_s=time.monotonic()))
     outcome: Any = None
     error: str = ""
+    kind: str = ""
     abandoned: bool = False
 
     def run(self) -> None:
@@ -69,11 +88,11 @@ class Worker:
             self.outcome = self.work(self.task, connect(self))
         except Exception as error:
             self.abandoned = isinstance(error, Abandoned)
-            self.error = traceback.format_exc()
+            self.kind, self.error = type(error).__name__, traceback.format_exc()
             self.exchange.abandon()
 
     def tell(self, doing: str, waits_for: int | None = None) -> None:
-        self.doing = doing
+        self.doing = Doing(text=doing, since_s=time.monotonic(), waits_for=waits_for)
 
 
 def connect(worker: Worker) -> Ties:
