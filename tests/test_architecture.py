@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "plan": {"specs", "simulate", "estimate", "legality", "results.schema"},
     "report": DRAWN | {"simulate.beside"},
     "demo_config": set(),
+    "task_config": set(),
     "config": {"specs", "schedules", "demo_config"},
     "errors": {"config"},
     "swept": {"config"},
@@ -37,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "toy": DRAWN,
     "execute": {"schedules", "simulate", "toy"},
     "demos": {"specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
+    "tasks": {"specs", "schedules", "simulate", "report", "results", "execute", "toy"},
     "study": {
         "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos", "compose",
     },
@@ -50,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
 
 KNOW_TORCH = {"execute", "toy"}
 
-KNOW_HYDRA = {"config", "demo_config", "compose", "errors", "hydra_plugins"}
+KNOW_HYDRA = {"config", "demo_config", "task_config", "compose", "errors", "hydra_plugins"}
 
 
 def imports(path: Path) -> Iterator[str]:

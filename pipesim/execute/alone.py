@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,8 +45,15 @@ class MadeUpWire:
         return
 
 
-def alone_s(task: Task, ties: Ties) -> FloatArray:
-    """Seconds of each of the rank's actions, shape (actions,), while all other ranks do theirs.
+class Alone(NamedTuple):
+    """Seconds of each of the rank's actions, shape (actions,), and the share of the pass for which it had a core."""
+
+    seconds: FloatArray
+    core_share: float
+
+
+def alone(task: Task, ties: Ties) -> Alone:
+    """One pass through the rank's program, while all other ranks go through theirs.
 
     Groups of tensor-parallel ranks really meet; pipeline ranks do not, so no time is spent on waiting for them.
     """
@@ -52,5 +61,7 @@ def alone_s(task: Task, ties: Ties) -> FloatArray:
     bench = rank.bench_of(task, rank.weights_of(task, ties), ties, 0)
     ties.tell("the calibration")
     ties.everyone.barrier()
+    began_s, began_cpu_s = time.monotonic(), time.thread_time()
     done = interpreter.run(task.program, bench, task.place, replace(ties, wire=wire))
-    return done.end_s - done.start_s
+    core_share = (time.thread_time() - began_cpu_s) / (time.monotonic() - began_s)
+    return Alone(done.end_s - done.start_s, core_share)

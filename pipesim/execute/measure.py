@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pipesim.execute import distributed, rank, threads
-from pipesim.execute.alone import alone_s
+from pipesim.execute.alone import Alone, alone
 from pipesim.execute.batch import check_batches, random_batches
 from pipesim.execute.hops import Hop, hops
 from pipesim.execute.job import Job, Place, check
@@ -24,9 +26,9 @@ from pipesim.simulate.kernel import FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What one rank brings back. ``alone_s`` has the seconds of its actions for each pass, ``outcome`` a step for each."""
+    """What one rank brings back: a calibration for each pass, and an outcome with a step for each."""
 
-    alone_s: list[FloatArray]
+    alone: list[Alone]
     hops: Mapping[tuple[int, int], Hop]
     outcome: Outcome
 
@@ -36,13 +38,15 @@ class Measured:
     """``executed`` has one step for each repeat, all from the same weights; its gradients and weights are the last's.
 
     ``alone_s`` are the seconds of every action without waiting, shape (repeats, actions), of replica 0, tensor rank 0;
-    ``hops`` are by pairs of pipeline ranks, the lower first.
+    ``hops`` are by pairs of pipeline ranks, the lower first. ``core_share`` is the share of each calibration for which
+    the worst placed rank had a core, shape (repeats,): below 1 where other programs, or ranks, wanted it too.
     """
 
     job: Job
     executed: Executed
     alone_s: FloatArray
     hops: Mapping[tuple[int, int], Hop]
+    core_share: FloatArray
 
 
 def measure(
@@ -74,12 +78,12 @@ def measure(
 def work(task: Task, ties: Ties, passes: int) -> Taken:
     """What each rank does."""
     found = hops(task, ties)
-    seconds, outcomes = [], []
+    calibrations, outcomes = [], []
     for _ in range(passes):
-        seconds.append(alone_s(task, ties))
+        calibrations.append(alone(task, ties))
         outcomes.append(rank.work(task, ties))
     steps = [step for outcome in outcomes for step in outcome.steps]
-    return Taken(alone_s=seconds, hops=found, outcome=replace(outcomes[-1], steps=steps))
+    return Taken(alone=calibrations, hops=found, outcome=replace(outcomes[-1], steps=steps))
 
 
 def _problems(job: Job, repeats: int, warm_up: int, mode: str) -> list[str]:
@@ -92,6 +96,17 @@ def _problems(job: Job, repeats: int, warm_up: int, mode: str) -> list[str]:
     if mode not in MODES:
         found.append(f"mode={mode!r} must be one of {', '.join(MODES)}. Nearest: processes.")
     return found
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, this process computes as each rank does, so that its sums are taken in the same order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _in_threads(tasks: Sequence[Task], passes: int, timeout_s: float) -> list[Taken]:
@@ -121,6 +136,7 @@ def _kept(job: Job, taken: Sequence[Taken], repeats: int) -> Measured:
     return Measured(
         job=job,
         executed=together(replace(job, steps=repeats), outcomes),
-        alone_s=np.concatenate([np.array(each.alone_s[-repeats:]) for each in first], axis=1),
+        alone_s=np.concatenate([[passed.seconds for passed in each.alone[-repeats:]] for each in first], axis=1),
         hops={pair: hop for each in first for pair, hop in each.hops.items()},
+        core_share=np.min([[passed.core_share for passed in each.alone[-repeats:]] for each in taken], axis=0),
     )
