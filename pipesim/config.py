@@ -1,6 +1,6 @@
 """Typed schemas of ``conf/`` and how a composed config becomes a ``Point``: the one place where human units become SI.
 
-Besides ``experiments/``, the sweeper plugin and ``compose`` this is the only module that knows Hydra.
+Besides ``experiments/``, the sweeper plugin, ``compose`` and the schemas in ``demo_config`` only this module knows Hydra.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from pipesim import checks, specs
 from pipesim.checks import Invalid
+from pipesim.demo_config import DemoConf
 from pipesim.schedules import canonical_name
 from pipesim.specs import Point
+from pipesim.task_config import TaskConf
 
 _BESIDE, _INSTALLED = Path(__file__).parents[1] / "conf", Path(__file__).parent / "conf"
 CONF_DIR = _BESIDE if (_BESIDE / "config.yaml").exists() else _INSTALLED
@@ -190,90 +192,6 @@ class CostsConf:
     torch_score_bytes: float = 0.0
     unfused_score_bytes: float = 0.0
     source: str = ""
-
-
-@dataclass
-class TimelineCaseConf:
-    schedule: str = MISSING
-    p: int = MISSING
-    m: int = MISSING
-    forward: int = MISSING
-    backward: int = MISSING
-
-
-@dataclass
-class TimelinesConf:
-    cases: list[TimelineCaseConf] = MISSING
-
-
-@dataclass
-class BubbleConf:
-    """``look_at`` is the p for which the text asks which m bring the bubble fraction under ``target``."""
-
-    schedules: list[str] = MISSING
-    p: list[int] = MISSING
-    m: list[int] = MISSING
-    forward: int = MISSING
-    backward: int = MISSING
-    look_at: int = MISSING
-    target: float = MISSING
-
-
-@dataclass
-class ActivationMemoryConf:
-    schedules: list[str] = MISSING
-    p: int = MISSING
-    m: int = MISSING
-    forward: int = MISSING
-    backward: int = MISSING
-
-
-@dataclass
-class LayoutConf:
-    t: int = MISSING
-    p: int = MISSING
-    d: int = MISSING
-
-
-@dataclass
-class Bloom3dConf:
-    """Every t x p is asked; the named layouts are those the text looks at."""
-
-    t: list[int] = MISSING
-    p: list[int] = MISSING
-    used: LayoutConf = field(default_factory=LayoutConf)
-    too_small: LayoutConf = field(default_factory=LayoutConf)
-    longer: LayoutConf = field(default_factory=LayoutConf)
-    wider: LayoutConf = field(default_factory=LayoutConf)
-
-
-@dataclass
-class ScheduleZooConf:
-    """``schedules`` left null are all; a rank's share of one micro-batch takes the units, whatever the schedule."""
-
-    schedules: list[str] | None = None
-    p: int = MISSING
-    m: int = MISSING
-    forward: int = MISSING
-    input_grad: int = MISSING
-    weight_grad: int = MISSING
-    wide: bool = False
-
-
-@dataclass
-class DemoConf:
-    """The demos that were chosen: those that are not null, in this order."""
-
-    timelines: TimelinesConf | None = None
-    bubble: BubbleConf | None = None
-    activation_memory: ActivationMemoryConf | None = None
-    bloom_3d: Bloom3dConf | None = None
-    schedule_zoo: ScheduleZooConf | None = None
-
-
-@dataclass
-class TaskConf:
-    """The task that was chosen: the one that is not null."""
 
 
 @dataclass

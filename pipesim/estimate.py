@@ -121,12 +121,15 @@ def _scheduled(points: Sequence[Point], prices: Prices) -> tuple[Columns, Column
 
 def _taken(prices: Prices, members: IntArray) -> Prices:
     """The prices of some of the points."""
-    values = {field.name: getattr(prices, field.name) for field in dataclasses.fields(prices)}
-    taken = {name: value[members] if isinstance(value, np.ndarray) else value for name, value in values.items()}
     ops = (
         {item: np.broadcast_to(s, prices.parameters.shape)[members] for item, s in op.items()} for op in prices.seconds
     )
-    return Prices(**taken | {"seconds": StageSeconds(*ops)})
+    arrays: Columns = {
+        field.name: getattr(prices, field.name)[members]
+        for field in dataclasses.fields(prices)
+        if isinstance(getattr(prices, field.name), np.ndarray)
+    }
+    return dataclasses.replace(prices, seconds=StageSeconds(*ops), **arrays)
 
 
 def _joined(parts: Sequence[Columns], order: IntArray) -> Columns:
@@ -242,9 +245,7 @@ def _on_ranks(per_stage: FloatArray, places: _Places) -> FloatArray:
     return np.asarray((per_stage[:, None, :] * places.holds).sum(axis=2))
 
 
-def _seconds(
-    prices: Prices, schedule: Schedule, places: _Places, m: int, barrier: bool
-) -> tuple[Columns, Columns]:
+def _seconds(prices: Prices, schedule: Schedule, places: _Places, m: int, barrier: bool) -> tuple[Columns, Columns]:
     """Time items, and the figures of the simulated timeline.
 
     What computes or talks on the way is the mean over ranks; the slowest rank's excess is imbalance, its idle time
@@ -256,9 +257,15 @@ def _seconds(
     free, real, whole = [], [], []
     for point, hop_s in enumerate(prices.hop_s):
         real.append(_simulated(schedule, [op[point] for op in ops], hop_s))
-        free.append(_simulated(schedule, [op[point] for op in hops], 0.0) if hop_s or "hop" in prices.seconds[0] else real[-1])
-        whole.append([_step_s(schedule, each, [op[point] for op in some], hop, barrier)
-                      for each, some, hop in ((free[-1], hops, 0.0), (real[-1], ops, hop_s))])
+        free.append(
+            _simulated(schedule, [op[point] for op in hops], 0.0) if hop_s or "hop" in prices.seconds[0] else real[-1]
+        )
+        whole.append(
+            [
+                _step_s(schedule, each, [op[point] for op in some], hop, barrier)
+                for each, some, hop in ((free[-1], hops, 0.0), (real[-1], ops, hop_s))
+            ]
+        )
     busy_s = np.array([each.busy_s for each in free])
     free_s, pipeline_s = np.array(whole).T
     items = {
@@ -293,7 +300,8 @@ def _step_s(
     """What the pipeline adds to a step."""
     if barrier:
         return timeline.makespan_s
-    return steady_period_s(schedule, *(op / schedule.segments for op in stage_s), hop_s / schedule.segments)
+    forward_s, input_grad_s, weight_grad_s = (op / schedule.segments for op in stage_s)
+    return steady_period_s(schedule, forward_s, input_grad_s, weight_grad_s, hop_s / schedule.segments)
 
 
 def _waiting_for_vocab(point: Point) -> float:

@@ -35,16 +35,18 @@ ALLOWED: dict[str, set[str]] = {
     },
     "tasks": {
         "checks", "specs", "config", "costs", "legality", "estimate", "schedules", "simulate", "plan", "calibrate", "execute",
-        "report", "results",
+        "report", "results", "toy",
     },
     "toy": DRAWN,
     "execute": {"schedules", "simulate", "toy"},
-    "report": DRAWN,
-    "config": {"checks", "specs", "schedules"},
+    "report": DRAWN | {"simulate.beside"},
+    "demo_config": set(),
+    "task_config": set(),
+    "config": {"checks", "specs", "schedules", "demo_config", "task_config"},
     "errors": {"checks", "config"},
     "swept": {"config"},
     "compose": {"checks", "config", "errors", "specs", "schedules"},
-    "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results"},
+    "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
         "tasks", "compose",
@@ -57,8 +59,9 @@ ALLOWED: dict[str, set[str]] = {
 }  # fmt: skip
 """Part of pipesim -> the parts it may import besides itself. A dotted name allows that module, or name, alone."""
 
-KNOW_HYDRA = {"config", "compose", "errors", "hydra_plugins"}
 KNOW_TORCH = {"execute", "toy"}
+
+KNOW_HYDRA = {"config", "demo_config", "task_config", "compose", "errors", "hydra_plugins"}
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -163,5 +166,5 @@ def test_a_plain_import_loads_nothing_heavy() -> None:
     )  # fmt: skip
     loaded = set(done.stdout.split())
     assert {"pipesim", "numpy"} <= loaded
-    heavy = {"torch", "plotly", "pandas", "matplotlib", "hydra", "omegaconf", "jinja2", "rich"}
+    heavy = {"torch", "plotly", "pandas", "matplotlib", "hydra", "omegaconf", "jinja2", "rich", "safetensors"}
     assert not loaded & heavy

@@ -23,6 +23,8 @@ def composed():
     with compose.composer() as (composer, _):
         plain = {(name, lang): config.plain(composer([f"demo={name}", f"lang={lang}"]))
                  for name in (*NAMES, "all") for lang in ("en", "zh")}  # fmt: skip
+    for lang in ("en", "zh"):
+        plain["all", lang]["demo"]["real_pipeline"] = None  # needs torch; test_real_pipeline.py
     return lambda name, lang="en": copy.deepcopy(plain[name, lang])
 
 

@@ -10,7 +10,7 @@ import csv
 import gzip
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from pipesim.calibrate.machines import cluster_of
 from pipesim.calibrate.partitions import partition_of
 from pipesim.calibrate.recipes import recipe
 from pipesim.checks import Invalid
-from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, Moe, ParallelLayout, Point, StackSpec, Training
+from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, Moe, ParallelLayout, Point, StackSpec
 
 Cells = Mapping[str, str]
 
@@ -74,7 +74,20 @@ def read(path: Path, catalog: Catalog) -> list[Measurement]:
     return [measurement(row, catalog) for row in table]
 
 
-NEEDED = ("id", "layers", "hidden", "heads", "gpu", "n_gpus", "tp", "pp", "dp", "micro_batch", "global_batch", "seq_len")
+NEEDED = (
+    "id",
+    "layers",
+    "hidden",
+    "heads",
+    "gpu",
+    "n_gpus",
+    "tp",
+    "pp",
+    "dp",
+    "micro_batch",
+    "global_batch",
+    "seq_len",
+)
 _KNOWN = (
     *NEEDED, "source_group", "stack", "year", "model", "kv_heads", "ffn", "vocab", "gated_mlp", "moe_experts", "moe_topk",
     "gpus_per_node", "internode_net", "precision", "sp", "cp", "vpp", "ep", "zero_stage_or_fsdp", "schedule", "recompute",
@@ -128,29 +141,21 @@ def point_of(cells: Cells, catalog: Catalog) -> Point:
     )  # fmt: skip
     point = _legal(point)
     partition = partition_of(cells, model, layout.p * (point.layout.v or 1))
-    return _with(point, layout=_with(point.layout, partition=partition, spread_vocab=known.spread_vocab))
+    placed = dataclasses.replace(point.layout, partition=partition, spread_vocab=known.spread_vocab)
+    return dataclasses.replace(point, layout=placed)
 
 
 def _legal(point: Point) -> Point:
     """Resolved; where the row's number of micro-batches is too small for its schedule, with the nearest that takes it."""
     for name in dict.fromkeys((point.schedule, "zb_h1", "1f1b")):
-        tried = _with(point, schedule=name)
+        tried = point
         if name != point.schedule:
-            tried = _with(tried, layout=_with(tried.layout, v=None), options=())
+            layout = dataclasses.replace(point.layout, v=None)
+            tried = dataclasses.replace(point, schedule=name, layout=layout, options=())
         m = legality.micro_batches(tried)
         if not schedules.problems(name, tried.layout.p, max(m, 1), tried.layout.v, **dict(tried.options)):
             return legality.resolve(tried)
     return legality.resolve(point)
-
-
-def _with(spec: object, **changes: object):  # type: ignore[no-untyped-def]
-    import dataclasses
-
-    return dataclasses.replace(spec, **changes)  # type: ignore[type-var]
-
-
-MOST_LAYERS = 100_000
-"""More than any model has: a row that says so is mistyped, and its stages would fill the memory."""
 
 
 def _model(cells: Cells) -> ModelSpec:
@@ -162,7 +167,9 @@ def _model(cells: Cells) -> ModelSpec:
     vocab, t = _whole(cells["vocab"] or "51200"), _whole(cells["tp"])
     padded = -(-vocab // (128 * t)) * 128 * t
     ffn = _whole(cells["ffn"]) if cells["ffn"] else 4 * hidden
-    moe = Moe(experts=_whole(cells["moe_experts"]), top_k=_whole(cells["moe_topk"] or "2"), ffn=ffn) if experts else None
+    moe = (
+        Moe(experts=_whole(cells["moe_experts"]), top_k=_whole(cells["moe_topk"] or "2"), ffn=ffn) if experts else None
+    )
     untied = "untied embeddings" in cells["notes"] or (gated and "tied embeddings" not in cells["notes"])
     return ModelSpec(
         name=cells["model"] or "model",

@@ -9,6 +9,7 @@ from pipesim.demos.activation_memory import activation_memory
 from pipesim.demos.bloom_3d import bloom_3d
 from pipesim.demos.bubble import bubble
 from pipesim.demos.claims import speaker
+from pipesim.demos.real_pipeline import real_pipeline
 from pipesim.demos.schedule_zoo import schedule_zoo
 from pipesim.demos.timelines import timelines
 from pipesim.report.document import Document, Section
@@ -18,6 +19,7 @@ _DEMOS: dict[str, Callable[[Mapping[str, Any]], tuple[Section, list[Row]]]] = {
     "timelines": timelines,
     "bubble": bubble,
     "activation_memory": activation_memory,
+    "real_pipeline": real_pipeline,
     "bloom_3d": bloom_3d,
     "schedule_zoo": schedule_zoo,
 }

@@ -2,8 +2,7 @@
 
 Between the computing of a schedule stand ``0SEND_F3``/``1RECV_F3`` (an activation) and ``1SEND_B3``/``0RECV_B3`` (its
 gradient), ``0UNSHARD``/``0RESHARD`` (a stage's sharded parameters are gathered and freed) and ``0REDUCE_GRAD``. The
-lowering is that of ``torch.distributed.pipelining`` 2.13, action for action: a rank never posts its own receives, the
-sender puts each into the receiver's list when it sends, so that all lists agree on an order without a deadlock.
+lowering is that of ``torch.distributed.pipelining`` 2.13, action for action (see ``transfers``).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import numpy as np
 
 from pipesim.schedules import action, rules
 from pipesim.schedules.action import Op, Schedule
+from pipesim.schedules.transfers import Receive, Send, slots, weave
 
 MAX_ACTIVE_STAGES = 3
 """Stages of a rank whose parameters are gathered at a time: for F, for B, and one fetched ahead (PyTorch's)."""
@@ -58,36 +58,8 @@ def lower(schedule: Schedule) -> Lowered:
     rank 1 | 1UNSHARD 1RECV_F0 1F0 1B0 1SEND_B0 1REDUCE_GRAD 1RESHARD
     """
     _check_stages_have_one_rank(schedule)
-    rank_of = schedule.rank_of().tolist()
-    remote = rules.dependencies(schedule).remote.tolist()
-    receiver = [-1] * len(schedule)
-    for i, needed in enumerate(remote):
-        if needed >= 0 and rank_of[needed] != rank_of[i]:
-            receiver[needed] = i
-    todo = [list(_with_parameters(schedule, rank)) for rank in range(schedule.p)]
-    cells: list[list[str]] = [[] for _ in todo]
-    head, scheduled = [0] * schedule.p, [False] * len(schedule)
-    moved = True
-    while moved:
-        moved = False
-        for rank, steps in enumerate(todo):
-            if head[rank] == len(steps):
-                continue
-            text, actions = steps[head[rank]]
-            if not all(remote[i] < 0 or scheduled[remote[i]] for i in actions):
-                continue
-            cells[rank].append(text)
-            for i in actions:
-                scheduled[i] = True
-                if receiver[i] >= 0:
-                    send, receive = _transfer(schedule, i, receiver[i])
-                    cells[rank].append(send)
-                    cells[rank_of[receiver[i]]].append(receive)
-            head[rank] += 1
-            moved = True
-    if not all(scheduled):
-        stuck = schedule.action(scheduled.index(False))
-        raise ValueError(f"{schedule.name} deadlocks: {stuck} never gets what it needs. Simulate it to see the cycle.")
+    woven = weave(schedule, [list(_with_parameters(schedule, rank)) for rank in range(schedule.p)])
+    cells = ((step if isinstance(step, str) else _cell(schedule, step) for step in steps) for steps in woven)
     return Lowered(name=schedule.name, ranks=tuple(map(tuple, cells)))
 
 
@@ -124,7 +96,7 @@ def check(lowered: Lowered) -> None:
     wanted = 0
     for i in np.flatnonzero((remote >= 0) & (rank_of != rank_of[remote])).tolist():
         source = int(remote[i])
-        send, receive = _transfer(schedule, source, i)
+        send, receive = _cell(schedule, Send(source, i)), _cell(schedule, Receive(source, i))
         for cell, at, wrong, sign in ((send, source, "comes before", 1), (receive, i, "comes after", -1)):
             rank = int(rank_of[at])
             if cell not in step[rank]:
@@ -150,16 +122,11 @@ def _check_stages_have_one_rank(schedule: Schedule) -> None:
 
 def _with_parameters(schedule: Schedule, rank: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The rank's cells with UNSHARD, RESHARD and REDUCE_GRAD put in, and the actions in each."""
-    start = int(schedule.rank_start[rank])
-    slots: list[tuple[str, tuple[int, ...]]] = []
-    for text in schedule.cells(rank):
-        actions = tuple(range(start, start + 1 + int(schedule.joined[start])))
-        slots.append((text, actions))
-        start += len(actions)
-    stages = [tuple(int(schedule.stage[i]) for i in actions) for _, actions in slots]
+    own = [slot.actions for slot in slots(schedule, rank)]
+    stages = [tuple(int(schedule.stage[i]) for i in actions) for actions in own]
     active: set[int] = set()
-    left = Counter({stage: schedule.m for own in stages for stage in own})
-    for (text, actions), following in zip(slots, _next_stages(stages), strict=True):
+    left = Counter({stage: schedule.m for slot in stages for stage in slot})
+    for text, actions, following in zip(schedule.cells(rank), own, _next_stages(stages), strict=True):
         for stage in sorted(active.difference(following)):
             yield f"{stage}RESHARD", ()
         for stage in following:
@@ -186,11 +153,13 @@ def _next_stages(stages: list[tuple[int, ...]]) -> list[list[int]]:
     return found[::-1]
 
 
-def _transfer(schedule: Schedule, source: int, target: int) -> tuple[str, str]:
-    """The send and the receive of what action ``source`` makes for action ``target``."""
-    letter = "F" if schedule.op[source] == Op.F else "B"
-    number = schedule.micro_batch[source]
-    return f"{schedule.stage[source]}SEND_{letter}{number}", f"{schedule.stage[target]}RECV_{letter}{number}"
+def _cell(schedule: Schedule, transfer: Send | Receive) -> str:
+    """Reads like ``0SEND_F3``, with the sender's stage, or ``1RECV_F3``, with the reader's."""
+    letter = "F" if schedule.op[transfer.source] == Op.F else "B"
+    number = schedule.micro_batch[transfer.source]
+    if isinstance(transfer, Send):
+        return f"{schedule.stage[transfer.source]}SEND_{letter}{number}"
+    return f"{schedule.stage[transfer.target]}RECV_{letter}{number}"
 
 
 def _is_transfer(cell: str) -> bool:

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from pipesim.schedules.action import Schedule
 from pipesim.simulate import engine, iterations
 from pipesim.simulate.batch import Batch, simulate_many
+from pipesim.simulate.beside import Beside
 from pipesim.simulate.bounds import Bounds, lower_bounds
 from pipesim.simulate.causes import Cause, Idle, idle, idle_between
 from pipesim.simulate.critical import Step, critical_path
@@ -18,7 +19,7 @@ from pipesim.simulate.periodic import Figures, figures
 from pipesim.simulate.timeline import Timeline
 
 __all__ = [
-    "Batch", "Bounds", "Cause", "Deadlock", "Figures", "Idle", "Iterations", "Link", "Links", "Step", "Timeline",
+    "Batch", "Beside", "Bounds", "Cause", "Deadlock", "Figures", "Idle", "Iterations", "Link", "Links", "Step", "Timeline",
     "critical_path", "figures", "idle", "idle_between", "lower_bounds", "peak_held", "placed", "simulate",
     "simulate_iterations", "simulate_many", "steady_period_s",
 ]  # fmt: skip

@@ -35,4 +35,10 @@ def run(config: Mapping[str, Any]) -> Done:
     return _TASKS[name]()(config)
 
 
-_TASKS: dict[str, Callable[[], Task]] = {}
+def _execute() -> Task:
+    from pipesim.tasks.execute import execute
+
+    return execute
+
+
+_TASKS: dict[str, Callable[[], Task]] = {"execute": _execute}
