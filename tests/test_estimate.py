@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from points import DEEPSEEK, EVERY, MIXTRAL, SMALL, composed, point, row, rows, wider, with_cluster
 
-from pipesim import compose, config, legality
+from pipesim import legality
 from pipesim.costs.memory import layer_activation_bytes, recomputed_layer_bytes
 from pipesim.costs.parameters import head_parameters, total_parameters
-from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, cut_of, evaluate, pipeline, price_key
+from pipesim.estimate import COMPUTE_ITEMS, TIME_ITEMS, cut_of, evaluate, pipeline
 from pipesim.plan import grid
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
@@ -27,49 +26,6 @@ BLOOM_STEP_S = 104.70
 """Measured: BigScience, tr11-176B-ml/chronicles.md, iteration 85376 of BLOOM's training, "elapsed time per iteration"."""
 BLOOM_TFLOPS = 149.77
 """Of the same line: hardware TFLOP/s of a GPU at that step time."""
-
-
-@functools.cache
-def composed(*overrides: str) -> Point:
-    with compose.composer() as (make, _):
-        return config.build(config.plain(make(list(overrides))))
-
-
-def point(*overrides: str, **changes: Any) -> Point:
-    """A composed point with some values of its layout, training, cluster, stack and costs changed."""
-    base = composed(*overrides)
-    parts: dict[str, Any] = {}
-    for name in ("layout", "training", "cluster", "stack", "costs"):
-        part = getattr(base, name)
-        mine = {key: value for key, value in changes.items() if key in type(part).__slots__}
-        parts[name] = dataclasses.replace(part, **mine) if mine else part
-    schedule = changes.get("schedule", base.schedule)
-    known = {key for part in parts.values() for key in type(part).__slots__} | {"schedule"}
-    assert not set(changes) - known
-    return dataclasses.replace(base, schedule=schedule, **parts)
-
-
-def rows(*points: Point) -> list[dict[str, Any]]:
-    return grid.rows([({}, lambda each=each: each) for each in points])
-
-
-def row(*overrides: str, **changes: Any) -> dict[str, Any]:
-    (only,) = rows(point(*overrides, **changes))
-    assert only["status"] in ("ok", "infeasible"), only["reason"]
-    return only
-
-
-SMALL = "model=llama2_7b", "cluster=dgx_a100", "training=megatron", "stack=megatron_lm"
-DEEPSEEK = (
-    "model=deepseek_v3", "cluster=hgx_h200", "training=megatron", "stack=megatron_lm", "parallel.t=1",
-    "parallel.p=16", "parallel.e=16",
-)  # fmt: skip
-MIXTRAL = (
-    "model=mixtral_8x7b", "cluster=dgx_h100", "training=megatron", "stack=megatron_lm", "training.seq_length=4096",
-    "parallel.t=4", "parallel.p=4", "parallel.e=8",
-)  # fmt: skip
-TOY = "model=toy", "cluster=dgx_h100", "parallel=one_gpu", "training.global_batch=32"
-EVERY = {"bloom": (), "llama": SMALL, "deepseek": DEEPSEEK, "mixtral": MIXTRAL, "toy": TOY}
 
 
 @pytest.mark.parametrize(
@@ -169,21 +125,6 @@ def test_flops_of_a_gpt_equal_narayanan_s_formula(model: str, recompute: str) ->
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_items_add_up_to_their_totals_exactly(name: str) -> None:
-    each = row(*EVERY[name])
-    assert sum(each[f"{item}_s"] for item in TIME_ITEMS) == each["step_time_s"]
-    assert sum(each[f"{item}_bytes"] for item in MEMORY_ITEMS) == each["memory_bytes"]
-    states = each["weights_bytes"] + each["gradients_bytes"] + each["optimizer_bytes"]
-    assert states == each["model_state_bytes"]
-    assert each["memory_bytes"] == max(each["rank_memory_bytes"])
-    assert each["rank_memory_bytes"].index(each["memory_bytes"]) == each["heaviest_rank"]
-    asked = composed(*EVERY[name])
-    tokens = asked.training.global_batch * (asked.training.seq_length or asked.model.context)
-    assert each["tokens_per_s"] == pytest.approx(tokens / each["step_time_s"], rel=1e-12)
-    assert each["tokens_per_s_per_gpu"] * each["gpus"] == pytest.approx(each["tokens_per_s"], rel=1e-12)
-
-
-@pytest.mark.parametrize("name", EVERY)
 def test_every_model_evaluates_to_finite_numbers_above_nothing(name: str) -> None:
     each = row(*EVERY[name])
     numbers = {key: value for key, value in each.items() if isinstance(value, float)}
@@ -276,154 +217,6 @@ def test_memory_of_the_heaviest_rank_counts_as_by_hand() -> None:
     assert (each["logits_bytes"], each["buffers_bytes"]) == (0, 0)
     counted = each["model_state_bytes"] + each["activation_bytes"]
     assert each["slack_bytes"] == pytest.approx(asked.stack.slack * counted, rel=1e-12)
-
-
-@LAW
-@given(
-    t=st.sampled_from([1, 2, 4, 8]),
-    p=st.sampled_from([1, 2, 4, 7]),
-    d=st.sampled_from([1, 2, 4, 16]),
-    sequence_parallel=st.booleans(),
-    attention=st.sampled_from(["flash", "unfused"]),
-)
-def test_recomputing_more_never_holds_more(t: int, p: int, d: int, sequence_parallel: bool, attention: str) -> None:
-    shape = {"t": t, "p": p, "d": d, "sequence_parallel": sequence_parallel, "attention": attention}
-    none, selective, full = (
-        row(*SMALL, **shape, micro_batch=2, global_batch=2 * d * 8, recompute=each)["memory_bytes"]
-        for each in ("none", "selective", "full")
-    )
-    slack = 1 + 1e-12
-    assert full <= selective * slack
-    assert selective <= none * slack
-
-
-FASTER: dict[str, Callable[[Point, float], Point]] = {
-    "peak": lambda at, by: _cluster(at, peak_flops_per_s={k: v * by for k, v in at.cluster.peak_flops_per_s.items()}),
-    "memory bandwidth": lambda at, by: _cluster(at, hbm_bytes_per_s=at.cluster.hbm_bytes_per_s * by),
-    "links in a node": lambda at, by: _cluster(at, intra_node=_wider(at.cluster.intra_node, by)),
-    "network": lambda at, by: _cluster(at, inter_node=_wider(at.cluster.inter_node, by)),
-    "latencies": lambda at, by: _cluster(
-        at,
-        intra_node=dataclasses.replace(at.cluster.intra_node, latency_s=at.cluster.intra_node.latency_s / by),
-        inter_node=dataclasses.replace(at.cluster.inter_node, latency_s=at.cluster.inter_node.latency_s / by),
-    ),
-    "host": lambda at, by: dataclasses.replace(
-        at,
-        stack=dataclasses.replace(
-            at.stack, forward_launch_s=at.stack.forward_launch_s / by, backward_launch_s=at.stack.backward_launch_s / by
-        ),
-    ),
-}
-
-
-def _cluster(at: Point, **changes: Any) -> Point:
-    return dataclasses.replace(at, cluster=dataclasses.replace(at.cluster, **changes))
-
-
-def _wider(link: Any, by: float) -> Any:
-    return dataclasses.replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * by)
-
-
-LAYOUTS = st.fixed_dictionaries(
-    {
-        "t": st.sampled_from([1, 2, 4, 8, 16]),
-        "p": st.sampled_from([1, 2, 3, 6]),
-        "d": st.sampled_from([1, 2, 4, 16]),
-        "c": st.sampled_from([1, 2]),
-        "zero": st.integers(0, 3),
-        "recompute": st.sampled_from(["none", "selective", "full"]),
-        "micro_batch": st.sampled_from([1, 2]),
-        "global_batch": st.just(128),
-    }
-)
-
-
-@pytest.mark.parametrize("what", FASTER)
-@LAW
-@given(layout=LAYOUTS, by=st.floats(1, 8))
-def test_a_better_machine_is_never_slower(what: str, layout: dict[str, Any], by: float) -> None:
-    asked = point(*SMALL, **layout)
-    before, after = rows(asked, FASTER[what](asked, by))
-    assert after["step_time_s"] <= before["step_time_s"] * (1 + 1e-12)
-    assert after["memory_bytes"] == before["memory_bytes"]
-
-
-@pytest.mark.parametrize("what", ["peak", "memory bandwidth", "links in a node", "network"])
-def test_bloom_is_faster_on_a_better_machine(what: str) -> None:
-    before, after = rows(point(), FASTER[what](point(), 2))
-    assert after["step_time_s"] < before["step_time_s"]
-
-
-@LAW
-@given(layout=LAYOUTS, memory_gb=st.floats(1, 200), more=st.floats(1, 10))
-def test_more_memory_never_turns_a_fit_into_a_misfit(layout: dict[str, Any], memory_gb: float, more: float) -> None:
-    small, large = rows(*(point(*SMALL, **layout, memory_bytes=gb * 1e9) for gb in (memory_gb, memory_gb * more)))
-    assert large["fits"] >= small["fits"]
-    assert large["memory_bytes"] == small["memory_bytes"]
-    assert large["step_time_s"] == small["step_time_s"]
-    for each in (small, large):
-        assert each["fits"] == (each["memory_bytes"] <= each["memory_limit_bytes"]) == (each["status"] == "ok")
-
-
-@LAW
-@given(
-    data=st.data(),
-    p=st.sampled_from([1, 2, 4, 6]),
-    per_micro_batch=st.sampled_from([4, 8, 16]),
-    global_batch=st.sampled_from([64, 128]),
-    zero=st.integers(0, 3),
-    sequence_parallel=st.booleans(),
-    recompute=st.sampled_from(["none", "selective", "full"]),
-    costs=st.sampled_from(["full", "lecture"]),
-)
-def test_points_evaluated_together_equal_each_alone_to_the_last_bit(
-    data: st.DataObject, p: int, per_micro_batch: int, costs: str, **shape: Any
-) -> None:
-    # micro_batch x d is the same for all, so they share a schedule and are evaluated as one array
-    cuts = data.draw(
-        st.lists(st.tuples(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4])), min_size=2, max_size=6)
-    )
-    lecture = ("costs=lecture",) if costs == "lecture" else ()
-    points = [
-        point("model=mixtral_8x7b", "cluster=dgx_h100", "training=megatron", *lecture, "training.seq_length=2048",
-              t=t, p=p if costs == "full" or 34 % p == 0 else 2, micro_batch=b, d=per_micro_batch // b,
-              e=e if costs == "full" else 1,
-              gpus=4096, **shape)
-        for (t, b), e in zip(cuts, data.draw(st.lists(st.sampled_from([1, 2, 4]), min_size=6, max_size=6)), strict=False)
-        if (per_micro_batch // b) % e == 0
-    ]  # fmt: skip
-    together = rows(*points)
-    assert all(each["status"] in ("ok", "infeasible") for each in together)
-    assert len({price_key(legality.resolve(each)) for each in points}) <= 1
-    assert together == [rows(each)[0] for each in points]
-
-
-@LAW
-@given(
-    asked=st.lists(
-        st.fixed_dictionaries(
-            {
-                "t": st.sampled_from([1, 2, 3, 4, 8]),
-                "p": st.sampled_from([1, 2, 4, 5, 12]),
-                "d": st.sampled_from([None, 1, 2, 3, 8]),
-                "micro_batch": st.sampled_from([1, 2, 4]),
-                "global_batch": st.sampled_from([48, 64]),
-                "zero": st.integers(0, 3),
-                "sequence_parallel": st.booleans(),
-                "recompute": st.sampled_from(["none", "selective", "full"]),
-                "schedule": st.sampled_from(["1f1b", "gpipe", "naive", "none"]),
-            }
-        ),
-        min_size=1,
-        max_size=8,
-    )
-)
-def test_every_asked_point_is_a_row_in_its_place_whatever_its_company(asked: list[dict[str, Any]]) -> None:
-    points = [point(*SMALL, **each, gpus=96) for each in asked]
-    together = rows(*points)
-    assert len(together) == len(points)
-    assert together == [rows(each)[0] for each in points]
-    assert {each["status"] for each in together} <= {"ok", "infeasible", "invalid"}
 
 
 def test_an_invalid_point_is_a_row_with_every_reason() -> None:
@@ -546,26 +339,6 @@ def test_tensor_ranks_send_four_all_reduces_a_layer_and_six_with_full_recomputat
 def test_tensor_groups_that_do_not_divide_a_node_talk_over_the_network() -> None:
     # Ranks 7 to 13 of groups of seven lie on two nodes of eight, and the slowest group decides.
     asked = point(t=7, p=6, d=9, global_batch=18 * 8)
-    slower = _cluster(asked, inter_node=_wider(asked.cluster.inter_node, 0.1))
+    slower = with_cluster(asked, inter_node=wider(asked.cluster.inter_node, 0.1))
     fast, slow = rows(asked, slower)
     assert slow["tp_s"] > fast["tp_s"]
-
-
-@LAW
-@given(m=st.integers(1, 32), more=st.integers(1, 32), schedule=st.sampled_from(["1f1b", "gpipe"]))
-def test_more_micro_batches_never_enlarge_the_bubble_fraction(m: int, more: int, schedule: str) -> None:
-    few, many = (
-        row(*SMALL, t=1, p=4, d=1, micro_batch=1, global_batch=size, schedule=schedule) for size in (m, m + more)
-    )
-    assert many["bubble_fraction"] <= few["bubble_fraction"] + 1e-12
-
-
-def test_model_flops_do_not_depend_on_the_cut() -> None:
-    # MFU is model FLOPs over peak: at the same tokens per second it is the same for every cut and recipe
-    ratios = [
-        each["mfu"] / each["tokens_per_s_per_gpu"]
-        for each in (
-            row(), row(t=8, p=6), row(recompute="none"), row(zero=3), row(t=2, p=24, micro_batch=1),
-        )
-    ]  # fmt: skip
-    assert ratios == pytest.approx([ratios[0]] * len(ratios), rel=1e-12)

@@ -1,0 +1,62 @@
+"""Points that several tests of estimates share: composed as the command line does, with some values changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from pipesim import compose, config
+from pipesim.plan import grid
+from pipesim.specs import LinkSpec, Point
+
+
+@functools.cache
+def composed(*overrides: str) -> Point:
+    with compose.composer() as (make, _):
+        return config.build(config.plain(make(list(overrides))))
+
+
+def point(*overrides: str, **changes: Any) -> Point:
+    """A composed point with some values of its layout, training, cluster, stack and costs changed."""
+    base = composed(*overrides)
+    parts: dict[str, Any] = {}
+    for name in ("layout", "training", "cluster", "stack", "costs"):
+        part = getattr(base, name)
+        mine = {key: value for key, value in changes.items() if key in type(part).__slots__}
+        parts[name] = dataclasses.replace(part, **mine) if mine else part
+    schedule = changes.get("schedule", base.schedule)
+    known = {key for part in parts.values() for key in type(part).__slots__} | {"schedule"}
+    assert not set(changes) - known
+    return dataclasses.replace(base, schedule=schedule, **parts)
+
+
+def rows(*points: Point) -> list[dict[str, Any]]:
+    return grid.rows([({}, lambda each=each: each) for each in points])
+
+
+def row(*overrides: str, **changes: Any) -> dict[str, Any]:
+    (only,) = rows(point(*overrides, **changes))
+    assert only["status"] in ("ok", "infeasible"), only["reason"]
+    return only
+
+
+SMALL = "model=llama2_7b", "cluster=dgx_a100", "training=megatron", "stack=megatron_lm"
+DEEPSEEK = (
+    "model=deepseek_v3", "cluster=hgx_h200", "training=megatron", "stack=megatron_lm", "parallel.t=1",
+    "parallel.p=16", "parallel.e=16",
+)  # fmt: skip
+MIXTRAL = (
+    "model=mixtral_8x7b", "cluster=dgx_h100", "training=megatron", "stack=megatron_lm", "training.seq_length=4096",
+    "parallel.t=4", "parallel.p=4", "parallel.e=8",
+)  # fmt: skip
+TOY = "model=toy", "cluster=dgx_h100", "parallel=one_gpu", "training.global_batch=32"
+EVERY = {"bloom": (), "llama": SMALL, "deepseek": DEEPSEEK, "mixtral": MIXTRAL, "toy": TOY}
+
+
+def with_cluster(at: Point, **changes: Any) -> Point:
+    return dataclasses.replace(at, cluster=dataclasses.replace(at.cluster, **changes))
+
+
+def wider(link: LinkSpec, by: float) -> LinkSpec:
+    return dataclasses.replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * by)
