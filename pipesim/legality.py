@@ -123,7 +123,9 @@ def _ulysses(point: Point) -> list[str]:
     degrees, heads = {"t": point.layout.t, "c": point.layout.c}, point.model.heads
     if point.layout.context == "ring" or heads % degrees["t"] or heads % math.prod(degrees.values()) == 0:
         return []
-    nearest = _nearest(degrees, {key: list(divisors(heads)) for key in degrees}, lambda cut: heads % math.prod(cut) == 0)
+    nearest = _nearest(
+        degrees, {key: list(divisors(heads)) for key in degrees}, lambda cut: heads % math.prod(cut) == 0
+    )
     return [f"{_product(degrees)} does not divide model.heads={heads} with parallel.context=ulysses. {nearest}"]
 
 

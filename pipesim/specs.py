@@ -259,16 +259,19 @@ class Training:
 class StackSpec:
     """What differs between training frameworks: kernels, what hides behind what, recipes, buffers.
 
-    ``gemm_efficiency`` is what a large matrix product reaches of the peak, by ``ClusterSpec.chip``; ``default`` stands for
-    chips that were never measured. ``fp8_efficiency`` is fp8's share of that. Times are the host's for one layer's kernels
-    (``launch``), ``synchronous`` if the host waits for each; where a pipeline leaves its node the host takes at least
-    ``spanning_launch_s`` for a layer, and as much again for each tensor rank as ``spanning_rank_launch_s`` says. Bytes move through memory forward: per hidden element
-    (``norm_bytes``), per element of the MLP's activation (``mlp_bytes``), per logit (``logits_bytes``), per updated
-    parameter (``optimizer_bytes``). Overlaps are the shares hidden behind computing: of tensor parallelism, of reducing gradients, of gathering
-    the weights that ZeRO-1 and 2 divide; ``gather_interference`` is what
-    hidden ZeRO-3 gathering still costs. ``blocking_hops``: a rank stands still while it hands its result on.
-    Memory: gradients held and sent per parameter, activations over what is counted, bytes kept per hidden element by
-    norms, bytes per logit, whole vocabularies on every tensor rank (``logits_gathered``), what the driver and the
+    ``gemm_efficiency`` is what a large matrix product reaches of the peak, by ``ClusterSpec.chip``; ``default`` stands
+    for chips that were never measured. ``fp8_efficiency`` is fp8's share of that. Launch times are the host's for one
+    layer's kernels, ``synchronous`` if the GPU waits for each; where a pipeline leaves its node the host takes at least
+    ``spanning_launch_s`` for a layer and ``spanning_rank_launch_s`` more for each tensor rank.
+
+    Bytes move through memory forward: per hidden element (``norm_bytes``), per element of the MLP's activation
+    (``mlp_bytes``), per logit (``logits_bytes``), per updated parameter (``optimizer_bytes``). Overlaps are the shares
+    hidden behind computing: of tensor parallelism, of reducing gradients, of gathering the weights that ZeRO-1 and 2
+    divide; ``gather_interference`` is what hidden ZeRO-3 gathering still costs. ``blocking_hops``: a rank stands still
+    while it hands its result on, which takes ``hop_start_s`` before bytes flow. ``step_s`` is spent once a step.
+
+    Memory: bytes of gradients held and sent per parameter, activations over what is counted, bytes kept per hidden
+    element by norms, bytes per logit, whole vocabularies on every tensor rank (``logits_gathered``), what driver and
     libraries hold, and the allocator's slack over what is asked for.
     """
 

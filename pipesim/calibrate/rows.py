@@ -7,6 +7,7 @@ column, what was inferred in ``inferred``. A row that cannot be predicted says w
 from __future__ import annotations
 
 import csv
+import dataclasses
 import gzip
 import math
 import re
@@ -94,6 +95,9 @@ _KNOWN = (
     "optimizer", "measured_step_time_s", "derived_step_time_s", "mem_gb_per_gpu", "outcome", "notes", "inferred", "complete",
 )  # fmt: skip
 
+MOST_LAYERS = 1000
+"""More in a measured row are a mistake: no published model has half as many."""
+
 
 def measurement(row: Cells, catalog: Catalog) -> Measurement:
     """One row, its inferred values put where its own are blank."""
@@ -134,7 +138,7 @@ def point_of(cells: Cells, catalog: Catalog) -> Point:
     model = _model(cells)
     layout, training, schedule = _layout(cells, known.zero), known.training, known.schedule
     if training.attention == "flash3" and "flash3" not in cluster.flash_efficiency:
-        training = _with(training, attention="flash")
+        training = dataclasses.replace(training, attention="flash")
     point = Point(
         model=model, cluster=cluster, layout=layout, training=training, schedule=schedule, costs=catalog.costs,
         stack=known.stack, options=known.options,

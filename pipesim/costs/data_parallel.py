@@ -55,7 +55,9 @@ def exchange(
             link = collectives.group_link(point.cluster, point.costs, outer, apart, cut.gpus)
             share_bytes = held * point.stack.reduce_bytes / shards
             sent_bytes = sent_bytes + 2 * collectives.ring_sent_bytes(share_bytes, outer)
-            exposed_s = exposed_s + (1 - point.stack.dp_overlap) * 2 * collectives.collective_half_s(share_bytes, outer, link)
+            exposed_s = exposed_s + (1 - point.stack.dp_overlap) * 2 * collectives.collective_half_s(
+                share_bytes, outer, link
+            )
     for backward, window_s in windows_s.items():
         exposed_s = exposed_s + times * _exposed(busy_s[backward], window_s, backward, point, cut)
     return Exchange(sent_bytes, exposed_s + _tied_s(point, model, cut, stages, ranks))

@@ -156,20 +156,22 @@ def _working_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> 
     return largest
 
 
-def _flops_per_token(
-    model: ModelSpec, cut: Cut, again: FloatArray, stages: Stages
-) -> tuple[Number, Number]:
+def _flops_per_token(model: ModelSpec, cut: Cut, again: FloatArray, stages: Stages) -> tuple[Number, Number]:
     """Model FLOPs of a token, and those that recomputation adds."""
     layers: Number = 0.0
     for count, moe in ((parameters.dense_layers(model), False), (parameters.moe_layers(model), True)):
         layers = layers + count * sum(matrix.weights for matrix in dense_matrices(model, moe))
     if model.moe is not None:
-        layers = layers + parameters.moe_layers(model) * model.moe.top_k * sum(m.weights for m in expert_matrices(model))
+        layers = layers + parameters.moe_layers(model) * model.moe.top_k * sum(
+            m.weights for m in expert_matrices(model)
+        )
     flops = compute.model_flops_per_token(model, cut.seq_length, layers + model.hidden * model.vocab)
     attention = compute.model_flops_per_token(model, cut.seq_length, 0.0) / 3
     layer_count = stages.dense + stages.moe
     share = ((again * layer_count).sum(axis=1) / np.maximum(layer_count.sum(axis=1), 1.0))[:, None]
-    extra = {"none": 0.0, "selective": attention, "operators": 1.0 * layers, "full": 2 * layers + attention}[cut.recompute]
+    extra = {"none": 0.0, "selective": attention, "operators": 1.0 * layers, "full": 2 * layers + attention}[
+        cut.recompute
+    ]
     return flops, share * extra
 
 

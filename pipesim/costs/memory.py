@@ -60,9 +60,9 @@ def recomputed_layer_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, *, moe:
     if cut.recompute == "full":
         return checkpoint
     if cut.recompute == "operators":
-        return checkpoint + stack.activation_scale * cut.tokens * (_attention_saved(model) + _mlp_saved(model, moe=moe)) / (
-            2 * cut.t
-        )
+        return checkpoint + stack.activation_scale * cut.tokens * (
+            _attention_saved(model) + _mlp_saved(model, moe=moe)
+        ) / (2 * cut.t)
     return layer_activation_bytes(model, cut, stack, moe=moe) - attention_score_bytes(model, cut)
 
 
