@@ -347,8 +347,11 @@ def build_cluster(conf: Mapping[str, Any]) -> specs.ClusterSpec:
 
 
 def library(group: str) -> dict[str, Any]:
-    """Every choice of the groups ``cluster`` and ``stack`` as a spec, and of ``costs`` as constants, by file name."""
+    """Every choice of the groups ``cluster`` and ``stack`` as a spec, of ``costs`` as constants, and of ``model`` as a
+    plain config, by file name.
+    """
     schema, make = {
+        "model": (ModelConf, dict),
         "cluster": (ClusterConf, build_cluster),
         "stack": (StackConf, build_stack),
         "costs": (CostsConf, build_costs),

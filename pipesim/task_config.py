@@ -49,8 +49,18 @@ class ValidateConf:
 
 
 @dataclass
+class CalibrateConf:
+    """``name`` is the fitted stack's; ``constants`` null are all that the runs can be fitted by; ``date`` as the file's."""
+
+    name: str = MISSING
+    constants: list[str] | None = None
+    date: str | None = None
+
+
+@dataclass
 class TaskConf:
     """The task that was chosen: the one that is not null."""
 
     execute: ExecuteConf | None = None
+    calibrate: CalibrateConf | None = None
     validate: ValidateConf | None = None

@@ -41,4 +41,10 @@ def _execute() -> Task:
     return execute
 
 
-_TASKS: dict[str, Callable[[], Task]] = {"execute": _execute}
+def _calibrate() -> Task:
+    from pipesim.tasks.calibrate import calibrate
+
+    return calibrate
+
+
+_TASKS: dict[str, Callable[[], Task]] = {"calibrate": _calibrate, "execute": _execute}
