@@ -173,7 +173,9 @@ def test_a_sweep_has_a_row_for_every_combination(swept: pd.DataFrame) -> None:
     assert len(swept) == 3 * 2 * 2
     assert list(swept.columns) == list(COLUMNS)
     assert swept["point_id"].is_unique
-    told = swept["t"].eq(5).map({True: "invalid", False: "ok"}).mask(swept["memory_bytes"].fillna(0) > 80e9, "infeasible")
+    told = (
+        swept["t"].eq(5).map({True: "invalid", False: "ok"}).mask(swept["memory_bytes"].fillna(0) > 80e9, "infeasible")
+    )
     assert swept["status"].tolist() == told.tolist()
     assert swept["status"].value_counts()["invalid"] == 4
     assert {"ok", "infeasible"} < set(swept["status"])

@@ -63,7 +63,11 @@ def test_bf16_exists_from_ampere_and_fp8_from_hopper_on(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_newer_attention_kernels_are_faster_and_the_newest_need_hopper(name: str) -> None:
     cluster = load(name)
-    reached = [cluster.flash_efficiency[kernel] for kernel in ("flash1", "flash", "flash3") if kernel in cluster.flash_efficiency]
+    reached = [
+        cluster.flash_efficiency[kernel]
+        for kernel in ("flash1", "flash", "flash3")
+        if kernel in cluster.flash_efficiency
+    ]
     assert reached == sorted(set(reached))
     assert ("flash3" in cluster.flash_efficiency) == (generation(cluster) not in ("v100", "a100"))
 

@@ -96,8 +96,18 @@ def test_the_last_wave_of_tiles_costs_as_much_as_a_full_one() -> None:
 
 def test_a_tile_that_is_not_full_is_computed_whole() -> None:
     # 257 rows need two tiles of 256, or five of 64
-    shares = {(256, 128): 257 / 512, (128, 128): 257 / 384, (256, 64): 257 / 512, (128, 64): 257 / 384, (64, 64): 257 / 320}
-    lying = {(256, 128): 257 / 384, (256, 64): 257 / 320, (128, 64): 257 / 320}  # the other way round: 128 or 64 rows high
+    shares = {
+        (256, 128): 257 / 512,
+        (128, 128): 257 / 384,
+        (256, 64): 257 / 512,
+        (128, 64): 257 / 384,
+        (64, 64): 257 / 320,
+    }
+    lying = {
+        (256, 128): 257 / 384,
+        (256, 64): 257 / 320,
+        (128, 64): 257 / 320,
+    }  # the other way round: 128 or 64 rows high
     best = max(SPEED[tile] * share for each in (shares, lying) for tile, share in each.items())
     assert tile_efficiency(257, 256, 1) == pytest.approx(best, rel=1e-12)
 
@@ -200,8 +210,9 @@ def test_each_half_of_a_backward_multiplies_as_much_as_the_forward(name: str) ->
 
 def test_a_backward_multiplies_in_shapes_of_its_own() -> None:
     # A head of 1024 inputs for 4096 tokens and 51200 outputs, inner dimensions 1024, then 51200, then 4096
-    model, slow = gpt(hidden=1024, heads=8, kv_heads=8), IDEAL._replace(
-        costs=CostConstants(kind="full", gemm_inner_half_dim=512)
+    model, slow = (
+        gpt(hidden=1024, heads=8, kv_heads=8),
+        IDEAL._replace(costs=CostConstants(kind="full", gemm_inner_half_dim=512)),
     )
     ideal_s = 2 * 4096 * 1024 * 51200 / PEAK
     head = head_seconds(model, cut(), slow)
@@ -209,7 +220,9 @@ def test_a_backward_multiplies_in_shapes_of_its_own() -> None:
     assert seconds == pytest.approx([1 + 512 / 1024, 1 + 512 / 51200, 1 + 512 / 4096], rel=1e-12)
 
 
-@pytest.mark.parametrize(("attention", "score_bytes"), [("unfused", "unfused_score_bytes"), ("torch", "torch_score_bytes")])
+@pytest.mark.parametrize(
+    ("attention", "score_bytes"), [("unfused", "unfused_score_bytes"), ("torch", "torch_score_bytes")]
+)
 def test_unfused_attention_multiplies_the_whole_square_and_moves_every_score(attention: str, score_bytes: str) -> None:
     model, b, s, asked = load("gpt3_175b"), 2, 2048, cut(attention=attention)
     flops = 4 * b * s * s * model.hidden  # Narayanan et al. 2021, appendix: 2 b s^2 h for scores, as much for values
@@ -226,7 +239,9 @@ def test_unfused_attention_multiplies_the_whole_square_and_moves_every_score(att
 def test_products_of_unfused_attention_pad_heads_to_whole_tiles_of_64(head_dim: int, times: float) -> None:
     model = gpt(head_dim=head_dim)
     flops = 4 * 2 * 2048 * 2048 * 32 * head_dim
-    assert layer_seconds(model, cut(), IDEAL, moe=False).forward.attention_s == pytest.approx(times * flops / PEAK, rel=1e-12)
+    assert layer_seconds(model, cut(), IDEAL, moe=False).forward.attention_s == pytest.approx(
+        times * flops / PEAK, rel=1e-12
+    )
 
 
 def test_heads_of_no_multiple_of_eight_get_no_tensor_cores_without_flash() -> None:
@@ -346,7 +361,9 @@ def test_a_machine_has_what_its_chip_its_stack_and_its_precision_reach() -> None
 def test_a_layer_of_many_cuts_equals_that_of_each_to_the_last_bit(cuts: list[tuple[int, int, int]]) -> None:
     model = load("mixtral_8x7b")
     machine = IDEAL._replace(multiprocessors=108)
-    real = on(machine, gemm_inner_half_dim=100, gemm_efficiency=0.78, norm_bytes=17, mlp_bytes=6, unfused_score_bytes=11)
+    real = on(
+        machine, gemm_inner_half_dim=100, gemm_efficiency=0.78, norm_bytes=17, mlp_bytes=6, unfused_score_bytes=11
+    )
     t, micro_batch, seq_length = np.array(cuts, np.float64).T
     together = layer_seconds(model, cut(t=t, micro_batch=micro_batch, seq_length=seq_length), real, moe=True)
     for i, (each_t, each_b, each_s) in enumerate(cuts):

@@ -58,7 +58,11 @@ def test_every_choice_of_every_group_composes_and_builds(hydra, turn):
     plain = config.plain(composition)
     point = config.build(plain)
     assert (point.model.name, point.cluster.name) == (chosen["model"], chosen["cluster"])
-    assert (point.schedule, point.stack.name, point.costs.kind) == (chosen["schedule"], chosen["stack"], chosen["costs"])
+    assert (point.schedule, point.stack.name, point.costs.kind) == (
+        chosen["schedule"],
+        chosen["stack"],
+        chosen["costs"],
+    )
     assert point.model.source.strip()
     assert point.cluster.source.strip()
     unresolved = [key for key, value in leaves(plain) if isinstance(value, str) and ("???" in value or "${" in value)]
@@ -72,7 +76,10 @@ def test_every_model_fits_the_schema_and_builds_with_every_cluster(default, name
     model = OmegaConf.merge(OmegaConf.structured(config.ModelConf), OmegaConf.load(file))
     assert OmegaConf.missing_keys(model) == set()
     for cluster in GROUPS["cluster"]:
-        asked = default | {"model": OmegaConf.to_container(model), "cluster": merged(config.ClusterConf, "cluster", cluster)}
+        asked = default | {
+            "model": OmegaConf.to_container(model),
+            "cluster": merged(config.ClusterConf, "cluster", cluster),
+        }
         point = config.build(asked)
         assert point.model.layers * point.model.hidden * point.cluster.gpus > 0
         assert (point.model.name, point.cluster.name) == (name, cluster)
@@ -171,7 +178,9 @@ def test_a_default_stands_alike_in_schema_and_spec(conf):
         assert ours.default == theirs.default or ours.default == "???"
 
 
-@pytest.mark.parametrize(("conf", "spec"), [(config.StackConf, specs.StackSpec), (config.CostsConf, specs.CostConstants)])
+@pytest.mark.parametrize(
+    ("conf", "spec"), [(config.StackConf, specs.StackSpec), (config.CostsConf, specs.CostConstants)]
+)
 def test_constants_have_the_keys_of_their_spec_in_human_units(conf, spec):
     units = {"_us": "_s", "_ms": "_s", "_gb": "_bytes"}
 
@@ -179,7 +188,11 @@ def test_constants_have_the_keys_of_their_spec_in_human_units(conf, spec):
         unit = next((each for each in units if name.endswith(each)), None)
         return name.removesuffix(unit) + units[unit] if unit else name
 
-    wanted = {si(each.name): each.default for each in dataclasses.fields(conf) if hasattr(spec, each.name) or each.name != "source"}
+    wanted = {
+        si(each.name): each.default
+        for each in dataclasses.fields(conf)
+        if hasattr(spec, each.name) or each.name != "source"
+    }
     assert list(wanted) == [each.name for each in dataclasses.fields(spec)]
     for field in dataclasses.fields(spec):
         assert wanted[field.name] == field.default or wanted[field.name] == "???"

@@ -90,13 +90,17 @@ def test_models_of_one_kind_are_priced_together_as_each_alone(models: list[Model
         alone = evaluate([each])
         for name in ("seconds", "bytes"):
             many, one = getattr(together, name), getattr(alone, name)
-            assert {item: values[i] for item, values in many.items()} == {item: values[0] for item, values in one.items()}
+            assert {item: values[i] for item, values in many.items()} == {
+                item: values[0] for item, values in one.items()
+            }
 
 
 def some_points(count: int) -> list[Point]:
     """Points of one price key: models of one kind, any degrees and batches, a schedule of 16 micro-batches."""
     draw, models = random.Random(0), KINDS[kind(composed(*SMALL).model)]
-    base = point(*SMALL, "schedule=interleaved_1f1b", gpus=2**20, p=2, v=2, zero=1, recompute="full", attention="unfused")
+    base = point(
+        *SMALL, "schedule=interleaved_1f1b", gpus=2**20, p=2, v=2, zero=1, recompute="full", attention="unfused"
+    )
     made = []
     for _ in range(count):
         d, micro_batch, model = draw.choice([1, 3, 8, 64]), draw.choice([1, 2, 4]), draw.choice(models)
@@ -122,7 +126,9 @@ def test_thousands_of_points_with_several_models_are_priced_as_each_alone() -> N
                 shape = together.parameters.shape
                 for op, single in zip(many, one, strict=True):
                     flat = {item: np.broadcast_to(values, shape)[i].tolist() for item, values in op.items()}
-                    assert flat == {item: np.broadcast_to(values, (1, shape[1]))[0].tolist() for item, values in single.items()}
+                    assert flat == {
+                        item: np.broadcast_to(values, (1, shape[1]))[0].tolist() for item, values in single.items()
+                    }
             elif isinstance(many, np.ndarray):
                 assert many[i].tolist() == one[0].tolist(), field.name
             else:

@@ -71,7 +71,9 @@ def test_a_spread_vocabulary_keeps_every_parameter_once(model: str, spread: str)
     assert sum(parameters(asked)) == pytest.approx(total_parameters(asked.model), rel=1e-12)
 
 
-@pytest.mark.parametrize(("schedule", "p", "copies"), [("1f1b", 1, 0), ("1f1b", 4, 1), ("zbv", 4, 0), ("interleaved_1f1b", 1, 0)])
+@pytest.mark.parametrize(
+    ("schedule", "p", "copies"), [("1f1b", 1, 0), ("1f1b", 4, 1), ("zbv", 4, 0), ("interleaved_1f1b", 1, 0)]
+)
 def test_a_tied_head_is_a_copy_only_where_another_rank_holds_the_table(schedule: str, p: int, copies: int) -> None:
     # a V brings the last stage back to the first rank
     asked = point("model=gpt3_175b", "cluster=dgx_a100", "training=megatron", schedule=schedule, t=1, p=p, d=1,

@@ -76,7 +76,9 @@ def test_who_is_alone_talks_to_nobody_and_waits_for_nobody(layout: dict[str, Any
 
 
 FASTER: dict[str, Callable[[Point, float], Point]] = {
-    "peak": lambda at, by: with_cluster(at, peak_flops_per_s={k: v * by for k, v in at.cluster.peak_flops_per_s.items()}),
+    "peak": lambda at, by: with_cluster(
+        at, peak_flops_per_s={k: v * by for k, v in at.cluster.peak_flops_per_s.items()}
+    ),
     "memory bandwidth": lambda at, by: with_cluster(at, hbm_bytes_per_s=at.cluster.hbm_bytes_per_s * by),
     "links in a node": lambda at, by: with_cluster(at, intra_node=wider(at.cluster.intra_node, by)),
     "network": lambda at, by: with_cluster(at, inter_node=wider(at.cluster.inter_node, by)),

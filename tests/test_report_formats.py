@@ -7,8 +7,11 @@ import math
 import pytest
 from rich.cells import cell_len
 
+from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.report.document import Cell, Kind
 from pipesim.report.formats import clean, human_scale, pad, show
+from pipesim.report.words import MEMORY_WORDS, TIME_WORDS
+from pipesim.results.schema import COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -79,3 +82,9 @@ def test_padding_cuts_nothing() -> None:
 
 def test_control_characters_do_not_reach_a_terminal() -> None:
     assert clean("a\x1b[31mb\tc\nd　e") == "a\ufffd[31mb c\nd　e"
+
+
+def test_every_item_of_an_estimate_has_its_words_in_its_order() -> None:
+    assert list(TIME_WORDS) == list(TIME_ITEMS)
+    assert list(MEMORY_WORDS) == list(MEMORY_ITEMS)
+    assert {f"{item}_s" for item in TIME_ITEMS} | {f"{item}_bytes" for item in MEMORY_ITEMS} <= set(COLUMNS)

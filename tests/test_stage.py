@@ -39,7 +39,9 @@ STACK = stack(
 def cut(**changes: Any) -> Cut:
     """One point as columns, shape (1, 1)."""
     numbers = {"t": 1, "d": 1, "c": 1, "e": 1, "micro_batch": 2, "seq_length": 2048} | changes
-    columns = {key: np.array([[float(v)]]) if type(v) in (int, float) and key != "zero" else v for key, v in numbers.items()}
+    columns = {
+        key: np.array([[float(v)]]) if type(v) in (int, float) and key != "zero" else v for key, v in numbers.items()
+    }
     return shapes.cut(**columns)
 
 
@@ -224,7 +226,9 @@ def test_per_operator_checkpointing_runs_half_of_the_products_again() -> None:
     layers=st.lists(st.integers(0, 12), min_size=4, max_size=4),
     recompute=st.sampled_from(["selective", "operators", "full"]),
 )
-def test_recomputing_some_layers_lies_between_none_and_all_in_their_proportion(layers: list[int], recompute: str) -> None:
+def test_recomputing_some_layers_lies_between_none_and_all_in_their_proportion(
+    layers: list[int], recompute: str
+) -> None:
     partition = (7, 6, 6, 7)  # six layers on each stage
     none, full = (seconds(gpt(), partition, recompute=each, t=4) for each in ("none", recompute))
     some = seconds(gpt(), partition, recompute=recompute, recomputed=np.array([layers], np.float64), t=4)
@@ -255,7 +259,9 @@ def test_sequence_parallelism_sends_as_much_as_tensor_parallelism_alone() -> Non
     # Korthikanti et al. 2022, section 4.2.2: a reduce-scatter and an all-gather are an all-reduce, by rings
     once = 2 * ring_half_s(4096 * 4096 * 2, 4, group_link(CLUSTER, COSTS, 4, 1))
     assert one_layer(gpt(), t=4, sequence_parallel=True)[0]["tp"] == pytest.approx(2 * once, rel=1e-12)
-    assert one_layer(gpt(), t=4, sequence_parallel=True)[0]["tp"] == pytest.approx(one_layer(gpt(), t=4)[0]["tp"], rel=0.01)
+    assert one_layer(gpt(), t=4, sequence_parallel=True)[0]["tp"] == pytest.approx(
+        one_layer(gpt(), t=4)[0]["tp"], rel=0.01
+    )
 
 
 def talk(model: ModelSpec, **changes: Any) -> Any:
