@@ -21,8 +21,8 @@ check: .venv/ready  ## format, lint, types, tests
 
 lock: ## newest versions that pyproject.toml allows, written to requirements.lock
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/pip install --quiet --disable-pip-version-check ".[dev]"
-	.venv-lock/bin/pip freeze --exclude pipesim > requirements.lock
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 ".[dev]"
+	.venv-lock/bin/pip freeze --exclude pipesim | sed "s/+cpu$$//" > requirements.lock
 	rm -rf .venv-lock
 
 .venv/ready: pyproject.toml requirements.lock

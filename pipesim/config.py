@@ -149,6 +149,7 @@ class StackConf:
     """Units as in ``specs.StackSpec``, but times in µs and ms and the device context in GB."""
 
     name: str = MISSING
+    based_on: str = ""
     gemm_efficiency: dict[str, float] = MISSING
     fp8_efficiency: float = 1.0
     forward_launch_us: float = 0.0

@@ -259,6 +259,8 @@ class Training:
 class StackSpec:
     """What differs between training frameworks: kernels, what hides behind what, recipes, buffers.
 
+    ``based_on`` names the stack whose measured runs stand behind the constants, if that is another one.
+
     ``gemm_efficiency`` is what a large matrix product reaches of the peak, by ``ClusterSpec.chip``; ``default`` stands
     for chips that were never measured. ``fp8_efficiency`` is fp8's share of that. Launch times are the host's for one
     layer's kernels, ``synchronous`` if the GPU waits for each; where a pipeline leaves its node the host takes at least
@@ -276,6 +278,7 @@ class StackSpec:
     """
 
     name: str
+    based_on: str = ""
     gemm_efficiency: Mapping[str, float] = field(hash=False)
     fp8_efficiency: float = 1.0
     forward_launch_s: float = 0.0

@@ -58,9 +58,36 @@ class CalibrateConf:
 
 
 @dataclass
+class ProfileSizesConf:
+    """``products`` are [M, N, K]; ``lengths`` are tokens of one sequence with ``heads`` heads; bytes are those of one buffer."""
+
+    products: list[list[int]] = MISSING
+    lengths: list[int] = MISSING
+    heads: int = MISSING
+    head_dim: int = MISSING
+    copied_bytes: list[int] = MISSING
+    message_bytes: list[int] = MISSING
+
+
+@dataclass
+class ProfileConf:
+    """``name`` is that of the cluster and stack that are written; ``cpu`` and ``cuda`` are the sizes on each ``device``."""
+
+    name: str = MISSING
+    device: str = MISSING
+    threads: int = MISSING
+    repeats: int = MISSING
+    date: str | None = None
+    timeout_s: float = MISSING
+    cpu: ProfileSizesConf = field(default_factory=ProfileSizesConf)
+    cuda: ProfileSizesConf = field(default_factory=ProfileSizesConf)
+
+
+@dataclass
 class TaskConf:
     """The task that was chosen: the one that is not null."""
 
     execute: ExecuteConf | None = None
     calibrate: CalibrateConf | None = None
     validate: ValidateConf | None = None
+    profile: ProfileConf | None = None

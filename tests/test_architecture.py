@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "legality": {"checks", "specs", "schedules", "costs"},
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
     "results": set(),
-    "plan": {"checks", "specs", "simulate", "estimate", "legality", "results.schema"},
+    "plan": {"checks", "specs", "simulate", "estimate", "legality", "results.schema", "calibrate.intervals"},
     "calibrate": {
         "checks", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document", "report.formats",
         "report.words",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipesim import legality
+from pipesim.calibrate import intervals
 from pipesim.checks import Invalid
 from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, Batch, evaluate, price_key
 from pipesim.results.schema import Row
@@ -65,7 +66,7 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
     row: Row = {name: _plain(values[i]) for name, values in batch.columns.items()}
     units = point.layout.partition
     assert not isinstance(units, str)
-    return row | {
+    return row | _interval(point, sum(seconds.values()), memory) | {
         **{f"{item}_s": value for item, value in seconds.items()},
         **{f"{item}_bytes": value for item, value in held.items()},
         "status": "ok" if memory <= limit else "infeasible",
@@ -82,6 +83,20 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
         "fits": memory <= limit,
         "step_time_s": sum(seconds.values()),
         "verdict": "memory" if memory > limit else _bound(seconds),
+    }
+
+
+def _interval(point: Point, step_time_s: float, memory_bytes: float) -> Row:
+    """How far both may be off, where validation supports an interval."""
+    found = intervals.interval(point, step_time_s, memory_bytes)
+    if found is None:
+        return {}
+    return {
+        "step_time_lo_s": found.step_time_lo_s,
+        "step_time_hi_s": found.step_time_hi_s,
+        "memory_lo_bytes": found.memory_lo_bytes,
+        "memory_hi_bytes": found.memory_hi_bytes,
+        "extrapolates": found.note or None,
     }
 
 

@@ -102,7 +102,10 @@ def _seconds(row: Row) -> Table:
         columns=(Column(title="item"), Column(title="time", kind="seconds"), Column(title="share", kind="percent")),
         rows=(*lines, ("step", total, 1.0)),
         emphasis=frozenset({len(lines)}),
-        note="Imbalance, bubble and exposed sends together are the idle time, the bubble fraction of the makespan.",
+        note=(
+            "Imbalance, bubble and exposed sends together are the mean time in which a rank neither computes nor talks on the "
+            "way. The bubble fraction leaves out how long ranks stand still while they hand results on."
+        ),
     )
 
 

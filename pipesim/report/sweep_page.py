@@ -16,10 +16,8 @@ Named = Callable[[Row], str]
 
 _IDENTITY = ("model", "cluster", "stack", "costs", "schedule", "t", "p", "d", "c", "e", "v", "zero", "recompute",
              "sequence_parallel", "precision", "attention", "micro_batch", "global_batch", "seq_length", "settings")  # fmt: skip
-HEADROOM = 0.25
-"""Share of a GPU's memory that allocators and buffers, which are not counted, may need: BLOOM's log shows 60 GB where
-47 GB are counted (BigScience's training log).
-"""
+HEADROOM = 0.1
+"""Share of a GPU's memory by which published runs differ from what is counted, mostly less."""
 
 _ALWAYS = ("t", "p", "d", "micro_batch")
 
@@ -90,7 +88,7 @@ def _answer(order: Sequence[Row], named: Named) -> str:
         text += f" The runner-up, {named(best[1])}, is {show(slower, 'percent')} slower."
     roomy = [row for row in best if row["memory_bytes"] <= (1 - HEADROOM) * row["memory_limit_bytes"]]
     if first["costs"] == "full" and roomy[:1] != [first]:
-        text += f" With {show(HEADROOM, 'percent')} of the memory free for what is not counted, the fastest is " + (
+        text += f" With {show(HEADROOM, 'percent')} of the memory left free, the fastest is " + (
             f"{named(roomy[0])}: {show(roomy[0]['step_time_s'], 'seconds')}, {show(roomy[0]['memory_bytes'], 'bytes')}."
             if roomy
             else "none of these."

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from pipesim.report.formats import show
+
 TIME_WORDS = {
     "matmul": "matrix products",
     "attention": "attention",
@@ -60,13 +62,12 @@ def layout_name(row: Mapping[str, Any], varied: Collection[str] = ("micro_batch"
 
 
 def trust(row: Mapping[str, Any]) -> str:
-    """How far the seconds have been checked for this machine."""
+    """How far off the seconds may be: their interval, and where they extrapolate."""
     if row["costs"] != "full":
         return "Idealised costs: closed forms to learn from, not to plan with."
-    checked = "BLOOM's own step on 384 A100s is predicted 11 % too fast."
-    if row["cluster"] == "jean_zay_a100":
-        return f"No interval is given yet; the one check so far: {checked}"
-    return f"No interval is given, and nothing has been checked on {row['cluster']} yet; elsewhere {checked}"
+    low, high = row["step_time_lo_s"], row["step_time_hi_s"]
+    text = f"Of runs like this nine in ten lie between {show(low, 'seconds')} and {show(high, 'seconds')}"
+    return f"{text}. {row['extrapolates']}" if row["extrapolates"] else f"{text}."
 
 
 def provenance(manifest: Mapping[str, Any]) -> str:

@@ -56,6 +56,8 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "slack_bytes": (_REAL, "heaviest rank: what the allocator holds above what was asked for"),
     "context_bytes": (_REAL, "device context and libraries"),
     "memory_bytes": (_REAL, "heaviest rank, everything"),
+    "memory_lo_bytes": (_REAL, "lower end of the 90 % interval"),
+    "memory_hi_bytes": (_REAL, "upper end of the 90 % interval"),
     "memory_limit_bytes": (_REAL, "of one GPU"),
     "fits": (_FLAG, "memory_bytes <= memory_limit_bytes"),
     "heaviest_rank": (_INT, "the pipeline rank that holds most"),
@@ -92,8 +94,9 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "optimizer_s": (_REAL, "weight update"),
     "fixed_s": (_REAL, "once a step: logging, data, synchronisation"),
     "step_time_s": (_REAL, "sum of the items"),
-    "step_time_lo_s": (_REAL, "lower end of the 90 % interval; empty while no validation supports one"),
-    "step_time_hi_s": (_REAL, "upper end of the 90 % interval; empty while no validation supports one"),
+    "step_time_lo_s": (_REAL, "lower end of the 90 % interval; empty for idealised costs"),
+    "step_time_hi_s": (_REAL, "upper end of the 90 % interval; empty for idealised costs"),
+    "extrapolates": (_TEXT, "why the intervals are wider than those of layouts like the measured ones"),
     "tokens_per_s": (_REAL, ""),
     "tokens_per_s_per_gpu": (_REAL, ""),
     "model_tflops_per_gpu": (_REAL, "model FLOPs, no recomputation"),
@@ -104,7 +107,9 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
 
 SCHEMA = pa.schema([pa.field(name, kind, nullable=True) for name, (kind, _) in COLUMNS.items()])
 
-_ORDER = ("case", "model", "cluster", "stack", "costs", "schedule", "t", "p", "d", "c", "e", "v", "micro_batch", "global_batch")
+_ORDER = (
+    "case", "model", "cluster", "stack", "costs", "schedule", "t", "p", "d", "c", "e", "v", "micro_batch", "global_batch",
+)  # fmt: skip
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -47,4 +47,10 @@ def _calibrate() -> Task:
     return calibrate
 
 
-_TASKS: dict[str, Callable[[], Task]] = {"calibrate": _calibrate, "execute": _execute}
+def _profile() -> Task:
+    from pipesim.tasks.profile import profile
+
+    return profile
+
+
+_TASKS: dict[str, Callable[[], Task]] = {"calibrate": _calibrate, "execute": _execute, "profile": _profile}

@@ -54,7 +54,8 @@ def _constants(runs: Sequence[Run], names: Sequence[str] | None) -> list[Constan
 def _configs(config: Mapping[str, Any], fitted: Fit, source: str) -> Sequence[tuple[str, str | bytes]]:
     """The stack, and the cluster if its network was fitted, as files of a config folder."""
     name, values = config["task"]["calibrate"]["name"], fitted.values
-    stack = dict(config["stack"]) | {"name": name, "source": source}
+    behind = config["stack"]["based_on"] or config["stack"]["name"]
+    stack = dict(config["stack"]) | {"name": name, "based_on": behind, "source": source}
     for key, value in values.items():
         field = key.removeprefix("stack.")
         if field == "gemm_efficiency":

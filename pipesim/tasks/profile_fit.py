@@ -1,0 +1,130 @@
+"""From measured curves to the few constants of a cluster and a stack, and what these predict for each measured size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+from pipesim.costs import collectives
+from pipesim.costs.compute import Machine, gemm_s, tile_efficiency
+from pipesim.specs import ClusterSpec, CostConstants, StackSpec
+
+if TYPE_CHECKING:
+    from pipesim.execute.profile import Kernels, Product
+    from pipesim.execute.profile_links import Message
+
+THICK = 256
+"""The side of the largest tile: products with no shorter side say what a large one reaches."""
+COUNTED_BYTES = 2
+"""Of an element, in ``gemm_s``."""
+
+
+class Line(NamedTuple):
+    """seconds = latency_s + bytes / bytes_per_s"""
+
+    latency_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """``peak_flops_per_s`` is None where the datasheet's stands; links are None where there were none to measure.
+
+    ``hbm_bytes_per_s`` and the links' lines are achieved, of one device; ``inner_half_dim`` is where products with
+    thick outputs reach half their speed for large inner sizes, None where all have one inner size.
+    """
+
+    peak_flops_per_s: float | None
+    gemm_efficiency: float
+    inner_half_dim: float | None
+    flash_efficiency: float
+    hbm_bytes_per_s: float
+    send: Line | None
+    all_reduce: Line | None
+
+
+def fit(kernels: Kernels, messages: Sequence[Message], on: Machine, *, peak_is_known: bool) -> Fitted:
+    """``on`` gives multiprocessors, the shared constants, and the peak if it is known; its efficiency is not used."""
+    asymptote = float(np.median([_asymptote(product, on) for product in _thick(kernels.products)]))
+    best = max(product.flops / product.seconds for product in kernels.products)
+    peak = on.peak_flops_per_s if peak_is_known else max(best, asymptote)
+    largest = max(kernels.copies, key=lambda copy: copy.copied_bytes)
+    reached = [each.flops / each.seconds / peak for each in kernels.attention]
+    return Fitted(
+        peak_flops_per_s=None if peak_is_known else peak,
+        gemm_efficiency=min(1.0, asymptote / peak),
+        inner_half_dim=_inner_half_dim(kernels.products, on),
+        flash_efficiency=min(1.0, float(np.median(reached))),
+        hbm_bytes_per_s=2 * largest.copied_bytes / largest.seconds,
+        send=line([(each.message_bytes, each.send_s) for each in messages]) if messages else None,
+        all_reduce=line([(each.message_bytes, each.all_reduce_s) for each in messages]) if messages else None,
+    )
+
+
+def line(points: Iterable[tuple[float, float]]) -> Line:
+    """The straight line of smallest relative errors through (bytes, seconds), neither of its parts below 0.
+
+    >>> line([(1e3, 1e-5 + 1e3 / 1e9), (1e6, 1e-5 + 1e6 / 1e9), (1e9, 1e-5 + 1e9 / 1e9)])
+    Line(latency_s=1e-05, bytes_per_s=1000000000.0)
+    """
+    sizes, seconds = np.array(sorted(points), dtype=float).T
+    scale = sizes.max()
+    (latency, each), _ = nnls(np.column_stack([1 / seconds, sizes / scale / seconds]), np.ones(len(sizes)))
+    slope = each / scale or seconds[-1] / sizes[-1]  # where the largest message takes no longer than the smallest
+    return Line(float(f"{latency:.6g}"), float(f"{1 / slope:.6g}"))
+
+
+def products_s(products: Sequence[Product], on: Machine, element_bytes: int) -> list[float]:
+    """What ``gemm_s`` says; wider elements than it counts move through memory so much more slowly."""
+    counted = on._replace(hbm_bytes_per_s=on.hbm_bytes_per_s * COUNTED_BYTES / element_bytes)
+    return [float(gemm_s(each.rows, each.outputs, each.inputs, counted)) for each in products]
+
+
+def links_s(messages: Sequence[Message], cluster: ClusterSpec, costs: CostConstants) -> list[tuple[float, float]]:
+    """Seconds of an all-reduce of two ranks and of a message one way, for each size."""
+    link = collectives.intra_node_link(cluster, costs)
+    return [
+        (2 * float(collectives.collective_half_s(each.message_bytes, 2, link)),
+         float(collectives.send_s(each.message_bytes, link)))
+        for each in messages
+    ]  # fmt: skip
+
+
+def machine(cluster: ClusterSpec, stack: StackSpec, costs: CostConstants, precision: str) -> Machine:
+    """What the cost model takes for one GPU of the cluster."""
+    return Machine(
+        peak_flops_per_s=cluster.peak_flops_per_s[precision],  # type: ignore[index]
+        hbm_bytes_per_s=cluster.hbm_bytes_per_s * costs.hbm_efficiency,
+        multiprocessors=cluster.multiprocessors,
+        gemm_efficiency=stack.gemm_efficiency.get(cluster.chip, stack.gemm_efficiency["default"]),
+        flash_efficiency=cluster.flash_efficiency["flash"],
+        costs=costs,
+        stack=stack,
+    )
+
+
+def _thick(products: Sequence[Product]) -> list[Product]:
+    """Those with no thin side; all where there are none."""
+    return [each for each in products if min(each.rows, each.outputs, each.inputs) >= THICK] or list(products)
+
+
+def _asymptote(product: Product, on: Machine) -> float:
+    """FLOP/s that a product of endless size would reach, if this one loses what ``gemm_s`` says it does."""
+    useful = float(tile_efficiency(product.rows, product.outputs, on.multiprocessors))
+    return product.flops / product.seconds / useful * (1 + on.costs.gemm_inner_half_dim / product.inputs)
+
+
+def _inner_half_dim(products: Sequence[Product], on: Machine) -> float | None:
+    """``c`` of seconds = a (1 + c / K), over products whose outputs are thick."""
+    chosen = [each for each in products if min(each.rows, each.outputs) >= THICK]
+    if len({each.inputs for each in chosen}) < 2:
+        return None
+    plain = on._replace(costs=replace(on.costs, gemm_inner_half_dim=0.0))
+    each_s = np.array([1 / _asymptote(product, plain) for product in chosen])
+    inverse = np.array([1 / product.inputs for product in chosen])
+    (large, small), _ = nnls(np.column_stack([1 / each_s, inverse / each_s]) * each_s.mean(), np.ones(len(chosen)))
+    return float(small / large) if large > 0 else None
