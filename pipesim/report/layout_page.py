@@ -25,7 +25,7 @@ def layout_page(
         figure_folder="",
         sections=(
             Section(title="Answer", blocks=(answer(row), *_warning(row), _degrees(row), _recipe(row))),
-            Section(title="Step time", blocks=(_seconds(row), _communication(row))),
+            Section(title="Step time", blocks=(_seconds(row), _gains(row), _communication(row))),
             Section(title="Memory", blocks=(_bytes(row), _stages(row))),
             Section(
                 title="Pipeline",
@@ -106,6 +106,31 @@ def _seconds(row: Row) -> Table:
             "Imbalance, bubble and exposed sends together are the mean time in which a rank neither computes nor talks on the "
             "way. The bubble fraction leaves out how long ranks stand still while they hand results on."
         ),
+    )
+
+
+_FIXES = (
+    ("a schedule without bubble", ("bubble",)),
+    ("a partition into equal stages", ("imbalance",)),
+    ("results that move between stages in no time", ("pp_exposed",)),
+    ("tensor-parallel communication that hides wholly", ("tp",)),
+    ("gradient exchange that hides wholly", ("dp_exposed",)),
+    ("context and expert communication that hides wholly", ("cp", "ep")),
+    ("no recomputation", ("recompute",)),
+    ("kernels that launch in no time", ("launch",)),
+)
+
+
+def _gains(row: Row) -> Table:
+    """Each fix alone; a gain is what its items take now, so that no real fix can reach more."""
+    total = row["step_time_s"]
+    gains = [(fix, sum(row[f"{item}_s"] for item in items)) for fix, items in _FIXES]
+    lines = sorted(((fix, gain, gain / total) for fix, gain in gains if gain > 0), key=lambda line: -line[1])
+    return Table(
+        title="What each fix could gain at most",
+        columns=(Column(title="fix"), Column(title="seconds", kind="seconds"), Column(title="share", kind="percent")),
+        rows=tuple(lines),
+        note="Upper limits, each alone: one fix can make another item larger.",
     )
 
 
