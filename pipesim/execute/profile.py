@@ -74,8 +74,12 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Every curve of one device, in the order that was asked for."""
+    """Every curve of one device, in the order that was asked for.
 
+    ``core_share`` is the share of the time for which a CPU's threads had a core: below 1 where other programs wanted it.
+    """
+
+    core_share: float
     products: tuple[Product, ...]
     attention: tuple[Attention, ...]
     copies: tuple[Copy, ...]
@@ -111,11 +115,13 @@ def kernels(
 ) -> Kernels:
     """Medians of ``repeats`` after one warm-up; ``products`` are (M, N, K), a CPU computes with ``threads`` threads."""
     with _threads(threads), torch.inference_mode():
-        return Kernels(
-            products=tuple(_product(shape, kind, DTYPES[dtype], repeats) for shape in products),
-            attention=tuple(_attention(length, heads, head_dim, kind, DTYPES[dtype], repeats) for length in lengths),
-            copies=tuple(_copy(size, kind, repeats) for size in copied_bytes),
-        )
+        start_s, busy_s = time.perf_counter(), time.process_time()
+        multiplied = tuple(_product(shape, kind, DTYPES[dtype], repeats) for shape in products)
+        attended = tuple(_attention(length, heads, head_dim, kind, DTYPES[dtype], repeats) for length in lengths)
+        copied = tuple(_copy(size, kind, repeats) for size in copied_bytes)
+        had_s, wanted_s = time.process_time() - busy_s, time.perf_counter() - start_s
+    share = min(1.0, had_s / wanted_s) if kind == "cpu" else 1.0
+    return Kernels(products=multiplied, attention=attended, copies=copied, core_share=share)
 
 
 def _product(shape: tuple[int, int, int], kind: str, dtype: torch.dtype, repeats: int) -> Product:
