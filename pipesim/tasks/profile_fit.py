@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -61,7 +61,7 @@ def fit(kernels: Kernels, messages: Sequence[Message], on: Machine, *, peak_is_k
     all_reduce = line([(each.message_bytes, each.all_reduce_s) for each in messages]) if messages else None
     half_dim = _inner_half_dim(kernels.products, on)
     if not peak_is_known:
-        own = {"gemm_inner_half_dim": half_dim, "collective_start_s": start_s(send, all_reduce)}
+        own: dict[str, Any] = {"gemm_inner_half_dim": half_dim, "collective_start_s": start_s(send, all_reduce)}
         on = on._replace(costs=replace(on.costs, **{key: value for key, value in own.items() if value is not None}))
     asymptote = float(np.median([_asymptote(product, on) for product in _thick(kernels.products)]))
     best = max(product.flops / product.seconds for product in kernels.products)

@@ -32,7 +32,9 @@ def run(config: Conf, device: Device, date: str) -> Done:
     on = machine(configs.build_cluster(cluster), configs.build_stack(config["stack"]), costs, PRECISION)
     fitted = fit(kernels, messages, on, peak_is_known=device.kind == "cuda")
     cluster = _cluster(cluster, fitted, costs, device) | {"name": asked["name"], "source": source}
-    stack = _stack(config["stack"], fitted, cluster["chip"]) | {"name": asked["name"], "source": source}
+    stack = _stack(config["stack"], fitted, cluster["chip"]) | {
+        "name": asked["name"], "source": f"matrix products {source}; the rest as stack={config['stack']['name']}",
+    }  # fmt: skip
     costs = fitted.costs
     told = Told(
         name=asked["name"], source=source, device=device, dtype=DTYPES[device.kind], kernels=kernels, messages=messages,
