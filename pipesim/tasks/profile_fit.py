@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 THICK = 256
 """The side of the largest tile: products with no shorter side say what a large one reaches."""
+SEEN = 1e-3
+"""Bytes that make a smaller share of the largest message's time say nothing of the bandwidth: it is then its least."""
 COUNTED_BYTES = 2
 """Of an element, in ``gemm_s``."""
 
@@ -32,12 +34,14 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """``peak_flops_per_s`` is None where the datasheet's stands; links are None where there were none to measure.
+    """``costs`` are the shared constants, or on a CPU with what it measured of its own.
 
+    ``peak_flops_per_s`` is None where the datasheet's stands; links are None where there were none to measure.
     ``hbm_bytes_per_s`` and the links' lines are achieved, of one device; ``inner_half_dim`` is where products with
     thick outputs reach half their speed for large inner sizes, None where all have one inner size.
     """
 
+    costs: CostConstants
     peak_flops_per_s: float | None
     gemm_efficiency: float
     inner_half_dim: float | None
@@ -48,21 +52,39 @@ class Fitted:
 
 
 def fit(kernels: Kernels, messages: Sequence[Message], on: Machine, *, peak_is_known: bool) -> Fitted:
-    """``on`` gives multiprocessors, the shared constants, and the peak if it is known; its efficiency is not used."""
+    """``on`` gives multiprocessors, the shared constants, and the peak if it is known; its efficiency is not used.
+
+    Without a known peak, on a CPU, the peak is the best product's, and the two constants that all GPUs share (start of
+    the inner loop, start of a collective) are this machine's own.
+    """
+    send = line([(each.message_bytes, each.send_s) for each in messages]) if messages else None
+    all_reduce = line([(each.message_bytes, each.all_reduce_s) for each in messages]) if messages else None
+    half_dim = _inner_half_dim(kernels.products, on)
+    if not peak_is_known:
+        own: dict[str, Any] = {"gemm_inner_half_dim": half_dim, "collective_start_s": start_s(send, all_reduce)}
+        on = on._replace(costs=replace(on.costs, **{key: value for key, value in own.items() if value is not None}))
     asymptote = float(np.median([_asymptote(product, on) for product in _thick(kernels.products)]))
     best = max(product.flops / product.seconds for product in kernels.products)
-    peak = on.peak_flops_per_s if peak_is_known else max(best, asymptote)
+    peak = on.peak_flops_per_s if peak_is_known else best
     largest = max(kernels.copies, key=lambda copy: copy.copied_bytes)
     reached = [each.flops / each.seconds / peak for each in kernels.attention]
     return Fitted(
+        costs=on.costs,
         peak_flops_per_s=None if peak_is_known else peak,
         gemm_efficiency=min(1.0, asymptote / peak),
-        inner_half_dim=_inner_half_dim(kernels.products, on),
+        inner_half_dim=half_dim,
         flash_efficiency=min(1.0, float(np.median(reached))),
         hbm_bytes_per_s=2 * largest.copied_bytes / largest.seconds,
-        send=line([(each.message_bytes, each.send_s) for each in messages]) if messages else None,
-        all_reduce=line([(each.message_bytes, each.all_reduce_s) for each in messages]) if messages else None,
+        send=send,
+        all_reduce=all_reduce,
     )
+
+
+def start_s(send: Line | None, all_reduce: Line | None) -> float | None:
+    """What a collective of two ranks takes before its messages: each of its halves starts once and sends once."""
+    if send is None or all_reduce is None:
+        return None
+    return max(0.0, all_reduce.latency_s / 2 - send.latency_s)
 
 
 def line(points: Iterable[tuple[float, float]]) -> Line:
@@ -74,7 +96,9 @@ def line(points: Iterable[tuple[float, float]]) -> Line:
     sizes, seconds = np.array(sorted(points), dtype=float).T
     scale = sizes.max()
     (latency, each), _ = nnls(np.column_stack([1 / seconds, sizes / scale / seconds]), np.ones(len(sizes)))
-    slope = each / scale or seconds[-1] / sizes[-1]  # where the largest message takes no longer than the smallest
+    slope = each / scale
+    if each < SEEN * seconds[-1]:
+        slope = seconds[-1] / sizes[-1]
     return Line(float(f"{latency:.6g}"), float(f"{1 / slope:.6g}"))
 
 

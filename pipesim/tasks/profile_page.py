@@ -12,13 +12,15 @@ from pipesim.costs.compute import Machine, tile_efficiency
 from pipesim.report.document import Axis, Block, Chart, Column, Document, Mark, Observations, Section, Table
 from pipesim.report.formats import show
 from pipesim.specs import ClusterSpec, CostConstants, StackSpec
-from pipesim.tasks.profile_fit import COUNTED_BYTES, Fitted, links_s, machine, products_s
+from pipesim.tasks.profile_fit import COUNTED_BYTES, THICK, Fitted, links_s, machine, products_s, start_s
 
 if TYPE_CHECKING:
     from pipesim.execute.profile import Device, Kernels
     from pipesim.execute.profile_links import Message
 
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2}
+QUIET = 0.9
+"""A smaller share of a core is worth a warning."""
 BESIDE = (
     Column(title="measured", kind="seconds"), Column(title="predicted", kind="seconds"), Column(title="error", kind="percent"),
 )  # fmt: skip
@@ -48,16 +50,14 @@ class Told:
 def page(told: Told) -> Document:
     """The claims are computed from this run's own curves."""
     products, attention, links = _products(told), _attention(told), _links(told)
-    use = (
-        f"{told.source[:1].upper()}{told.source[1:]}. conf/cluster/{told.name}.yaml and conf/stack/{told.name}.yaml of this "
-        f"study hold what was measured. Use them with --config-dir STUDY/conf cluster={told.name} stack={told.name} behind "
-        f"experiments/run.py, STUDY being this folder. What was not measured is that of stack={told.base}."
+    claims = Observations(
+        title="Observations",
+        claims=(*_accuracy(products), *_thin(products), *_accuracy(attention, links), *_remarks(told)),
     )
-    claims = Observations(title="Observations", claims=(*_accuracy(products, attention, links), *_remarks(told)))
     return Document(
         title=f"Profile of {told.device.name}",
         sections=(
-            Section(title="What was measured", blocks=(use, _written(told), claims)),
+            Section(title="What was measured", blocks=(_use(told), _written(told), claims)),
             Section(title="Matrix products", blocks=(products, _products_chart(told, products))),
             Section(title="Attention", blocks=(attention,)),
             Section(title="Memory", blocks=(_copies(told),)),
@@ -67,10 +67,23 @@ def page(told: Told) -> Document:
     )
 
 
+def _use(told: Told) -> str:
+    groups = ("cluster", "stack", "costs") if told.device.kind == "cpu" else ("cluster", "stack")
+    files = ", ".join(f"conf/{group}/{told.name}.yaml" for group in groups)
+    chosen = " ".join(f"{group}={told.name}" for group in groups)
+    return (
+        f"{told.source[:1].upper()}{told.source[1:]}. What was measured stands in {files} of this study. Use it with "
+        f"--config-dir STUDY/conf {chosen} behind experiments/run.py, STUDY being this folder. What was not measured is "
+        f"that of stack={told.base}."
+    )
+
+
 def _written(told: Told) -> Table:
     fitted, cluster = told.fitted, told.cluster
     peak = "measured, not a datasheet value" if fitted.peak_flops_per_s else "the datasheet's, as in the chosen cluster"
-    linked = "fitted: seconds = latency + bytes / bandwidth" if fitted.send else "not measured: as in the chosen cluster"
+    linked = (
+        "fitted: seconds = latency + bytes / bandwidth" if fitted.send else "not measured: as in the chosen cluster"
+    )
     link = cluster.intra_node
     rows = (
         ("cluster.peak_tflops", f"{cluster.peak_flops_per_s['bf16'] / 1e12:.4g}", peak),
@@ -90,14 +103,30 @@ def _accuracy(*tables: Table | None) -> list[str]:
     found = []
     for table in tables:
         if table is not None:
-            error = np.abs([row[-1] for row in table.rows])
-            middle, most = (show(float(each), "percent") for each in (np.median(error), error.max()))
+            error = [abs(cell) for *_, cell in table.rows if isinstance(cell, float)]
+            middle, most = (show(float(each), "percent") for each in (np.median(error), max(error)))
             found.append(f"{table.title}: the seconds predicted are {middle} off in the median, {most} at most.")
     return found
 
 
+def _thin(table: Table) -> list[str]:
+    """How products with a thin side compare with the others, by the table's first three columns and its last."""
+    sides = [(min(side for side in row[:3] if isinstance(side, int)), row[-1]) for row in table.rows]
+    parts = [[abs(e) for side, e in sides if isinstance(e, float) and (side < THICK) == thin] for thin in (False, True)]
+    if not all(parts):
+        return []
+    thick, thin = (show(float(np.median(part)), "percent") for part in parts)
+    return [f"Of these, products with no side below {THICK} are {thick} off in the median, thinner ones {thin}."]
+
+
 def _remarks(told: Told) -> list[str]:
-    fitted, shared, found = told.fitted, told.costs, []
+    fitted, found = told.fitted, list[str]()
+    if told.kernels.core_share < QUIET:
+        found.append(
+            f"Warning: while it computed, this process had a core for only {show(told.kernels.core_share, 'percent')} of the "
+            "time: other programs ran on this machine, and the measured times are theirs too."
+        )
+    left = "written to conf/costs" if told.device.kind == "cpu" else "not written: costs are shared by all machines"
     if fitted.peak_flops_per_s:
         found.append(
             f"The peak of {show(fitted.peak_flops_per_s / 1e9, 'number')} GFLOP/s a process is measured, not a datasheet value: "
@@ -105,14 +134,13 @@ def _remarks(told: Told) -> list[str]:
         )
     if fitted.inner_half_dim is not None:
         found.append(
-            f"Products with thick outputs reach half their speed at an inner size of {fitted.inner_half_dim:.0f}; "
-            f"costs.gemm_inner_half_dim={shared.gemm_inner_half_dim:g} is what all machines share, and is left as it is."
+            f"Products with thick outputs reach half their speed at an inner size of {fitted.inner_half_dim:.0f} "
+            f"(costs.gemm_inner_half_dim, {left})."
         )
-    if fitted.send and fitted.all_reduce:
-        start_s = max(0.0, fitted.all_reduce.latency_s / 2 - fitted.send.latency_s)
+    start = start_s(fitted.send, fitted.all_reduce)
+    if start is not None:
         found.append(
-            f"A collective takes {show(start_s, 'seconds')} to start beyond its messages; "
-            f"costs.collective_start_us={shared.collective_start_s * 1e6:g} is what all machines share, and is left as it is."
+            f"A collective takes {show(start, 'seconds')} to start beyond its messages (costs.collective_start_us, {left})."
         )
     return found
 
@@ -137,7 +165,11 @@ def _attention(told: Told) -> Table:
          each.seconds, each.flops / reached, each.flops / reached / each.seconds - 1)
         for each in told.kernels.attention
     )  # fmt: skip
-    sizes = (Column(title="tokens", kind="count"), Column(title="heads", kind="count"), Column(title="head size", kind="count"))
+    sizes = (
+        Column(title="tokens", kind="count"),
+        Column(title="heads", kind="count"),
+        Column(title="head size", kind="count"),
+    )
     return Table(
         title="Causal attention, forward", columns=(*sizes, Column(title="GFLOP/s", kind="number"), *BESIDE), rows=rows
     )
@@ -147,7 +179,11 @@ def _copies(told: Told) -> Table:
     rows = tuple(
         (each.copied_bytes, each.seconds, 2 * each.copied_bytes / each.seconds / 1e9) for each in told.kernels.copies
     )
-    columns = (Column(title="copied", kind="bytes"), Column(title="measured", kind="seconds"), Column(title="GB/s", kind="number"))
+    columns = (
+        Column(title="copied", kind="bytes"),
+        Column(title="measured", kind="seconds"),
+        Column(title="GB/s", kind="number"),
+    )
     return Table(title="Copies, each byte read and written", columns=columns, rows=rows)
 
 
@@ -173,17 +209,23 @@ def _products_chart(told: Told, table: Table) -> Chart:
     )  # fmt: skip
     return Chart(
         slug="products", title="Speed of matrix products", caption="Thin products (one short side) fall below thick ones.",
-        x=Axis(title="FLOPs of the product", kind="number", log=True), y=Axis(title="GFLOP/s", kind="number", log=True), marks=marks,
+        x=Axis(title="FLOPs of the product", kind="number", log=True), y=Axis(title="GFLOP/s", kind="number", log=True),
+        marks=marks,
     )  # fmt: skip
 
 
 def _link_blocks(told: Told, table: Table | None) -> tuple[Block, ...]:
     if table is None:
-        return ("Not measured: it takes two GPUs, and this machine has one. The links are those of the chosen cluster.",)
+        return (
+            "Not measured: it takes two GPUs, and this machine has one. The links are those of the chosen cluster.",
+        )
     marks = tuple(
         Mark(x=float(each.message_bytes), y=seconds, label="", group=f"{what}, {group}")
         for each, guesses in zip(told.messages, links_s(told.messages, told.cluster, told.costs), strict=True)
-        for what, measured, guess in (("all-reduce", each.all_reduce_s, guesses[0]), ("one way", each.send_s, guesses[1]))
+        for what, measured, guess in (
+            ("all-reduce", each.all_reduce_s, guesses[0]),
+            ("one way", each.send_s, guesses[1]),
+        )
         for group, seconds in (("measured", measured), ("predicted", guess))
     )
     chart = Chart(

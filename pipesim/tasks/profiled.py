@@ -32,7 +32,10 @@ def run(config: Conf, device: Device, date: str) -> Done:
     on = machine(configs.build_cluster(cluster), configs.build_stack(config["stack"]), costs, PRECISION)
     fitted = fit(kernels, messages, on, peak_is_known=device.kind == "cuda")
     cluster = _cluster(cluster, fitted, costs, device) | {"name": asked["name"], "source": source}
-    stack = _stack(config["stack"], fitted, cluster["chip"]) | {"name": asked["name"], "source": source}
+    stack = _stack(config["stack"], fitted, cluster["chip"]) | {
+        "name": asked["name"], "source": f"matrix products {source}; the rest as stack={config['stack']['name']}",
+    }  # fmt: skip
+    costs = fitted.costs
     told = Told(
         name=asked["name"], source=source, device=device, dtype=DTYPES[device.kind], kernels=kernels, messages=messages,
         fitted=fitted, cluster=configs.build_cluster(cluster), stack=configs.build_stack(stack), costs=costs,
@@ -41,6 +44,12 @@ def run(config: Conf, device: Device, date: str) -> Done:
     files: dict[str, str | bytes] = {
         f"conf/cluster/{asked['name']}.yaml": _yaml(cluster), f"conf/stack/{asked['name']}.yaml": _yaml(stack),
     }  # fmt: skip
+    if device.kind == "cpu":
+        own = {
+            "gemm_inner_half_dim": _rounded(costs.gemm_inner_half_dim),
+            "collective_start_us": _rounded(costs.collective_start_s * 1e6), "source": source,
+        }  # fmt: skip
+        files[f"conf/costs/{asked['name']}.yaml"] = _yaml(dict(config["costs"]) | own)
     return Done(document=page(told), files=files)
 
 

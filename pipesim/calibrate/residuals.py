@@ -1,0 +1,170 @@
+"""What validation leaves unexplained, measured on the calibration rows: the terms of ``intervals``.
+
+``scatter``  the 90 % split-conformal quantile of |log(measured / predicted)|, every source weighted alike
+``study``    the shift of a study that its stack was not calibrated on. Nobody has such rows for calibrated stacks, so
+             the shift is taken from neighbours: what the closest other stack is off for each source (median over its
+             rows); 1.645 standard deviations, estimated from the median over sources
+``stack``    the same rows predicted as every other stack: the 90 % quantile, in excess of the above
+``chip``     the same rows predicted with the matrix efficiency of the stack's other chips: likewise
+``moe``, ``fp8``  the quantile of such rows, likewise
+``size``     no rows can tell
+
+A term is at least the scatter again, so that every reason widens; where rows are too few or none it is the scatter
+doubled (with the scatter itself: 1 + 3 = 2 squared).
+
+Sources: Lei et al., "Distribution-Free Predictive Inference for Regression", JASA 2018 (split conformal); Dunn,
+Wasserman and Ramdas, "Distribution-Free Prediction Sets for Two-Layer Hierarchical Models", JASA 2023 (groups alike).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from pipesim.calibrate import classes
+from pipesim.calibrate.intervals import COVERAGE, Residuals
+from pipesim.calibrate.predict import predict
+from pipesim.calibrate.rows import Measurement
+from pipesim.costs import parameters
+from pipesim.costs.columns import FloatArray
+from pipesim.specs import Point, StackSpec
+
+FEWEST = 20
+"""Rows that a quantile needs."""
+MOST_PER_SOURCE = 200
+"""Rows of each source that are predicted as other stacks, evenly spaced."""
+
+STATED = ("gradient_bytes", "reduce_bytes", "logits_gathered", "synchronous")
+"""What a stack is known to do, which no calibration finds."""
+
+_NORMAL_90, _NORMAL_50 = 1.645, 0.6745
+"""Quantiles of the absolute value of a standard normal variable."""
+
+
+class Rest(NamedTuple):
+    """log(measured / predicted) of one row."""
+
+    source: str
+    log: float
+
+
+def measured(measurements: Sequence[Measurement], stacks: Mapping[str, StackSpec]) -> Residuals:
+    """The terms for step time and memory from rows of the calibration table; ``stacks`` by name."""
+    usable = [each for each in measurements if each.point is not None and each.outcome == "ok" and _regular(each)]
+    points = [each.point for each in usable if each.point is not None and _plain(each)]
+    return Residuals(
+        step_time=_terms([each for each in usable if each.step_time_s is not None], stacks, "step_time_s"),
+        memory=_terms([each for each in usable if each.memory_bytes is not None], stacks, "memory_bytes"),
+        stacks=tuple(sorted({point.stack.name for point in points})),
+        chips=tuple(sorted({(point.stack.name, point.cluster.chip) for point in points})),
+        parameters=float(max(parameters.total_parameters(point.model) for point in points)),
+        gpus=max(point.cluster.gpus for point in points),
+    )
+
+
+def _regular(measurement: Measurement) -> bool:
+    return classes.kept(measurement) and not classes.is_special(measurement) and measurement.grade[:1] in ("A", "B")
+
+
+def _plain(measurement: Measurement) -> bool:
+    return not classes.is_moe(measurement) and not classes.is_narrow(measurement)
+
+
+def _terms(usable: Sequence[Measurement], stacks: Mapping[str, StackSpec], quantity: str) -> dict[str, float]:
+    plain = [each for each in usable if _plain(each)]
+    thin = _thinned(plain)
+    names = sorted({point.stack.name for point in _points(thin)})
+    others = {name: _as_another(thin, stacks[name], quantity) for name in names}
+    scatter = quantile(rests(plain, _points(plain), quantity))
+    study = _NORMAL_90 / _NORMAL_50 * _closest(others)
+    excess = {
+        "stack": quantile([rest for each in others.values() for rest in each]),
+        "chip": quantile(_other_chips(thin, quantity)),
+        "moe": _few([each for each in usable if classes.is_moe(each)], quantity),
+        "fp8": _few([each for each in usable if classes.is_narrow(each) and not classes.is_moe(each)], quantity),
+    }
+    unknown, known = math.sqrt(3) * scatter, scatter**2 + study**2
+    more = {name: unknown if math.isnan(q) else math.sqrt(max(scatter**2, q**2 - known)) for name, q in excess.items()}
+    return {"scatter": scatter, "study": study, **more, "size": unknown}
+
+
+def rests(measurements: Sequence[Measurement], points: Sequence[Point], quantity: str) -> list[Rest]:
+    """What is left unexplained of each row if it is predicted as the point beside it."""
+    predicted: FloatArray = getattr(predict(points), quantity)
+    return [
+        Rest(each.source, math.log(getattr(each, quantity) / value))
+        for each, value in zip(measurements, predicted, strict=True)
+    ]
+
+
+def quantile(rests: Sequence[Rest], level: float = COVERAGE) -> float:
+    """Of absolute values, with every source weighted alike; conformal, so one more row counts as infinite.
+
+    Not a number for fewer rows than ``FEWEST``.
+    """
+    if len(rests) < FEWEST:
+        return math.nan
+    counts = Counter(rest.source for rest in rests)
+    ordered = sorted((abs(rest.log), 1.0 / counts[rest.source]) for rest in rests)
+    reached = np.cumsum([weight for _, weight in ordered])
+    wanted = level * (1 + 1 / len(rests)) * reached[-1]
+    return ordered[min(int(np.searchsorted(reached, wanted)), len(ordered) - 1)][0]
+
+
+def _as_another(measurements: Sequence[Measurement], other: StackSpec, quantity: str) -> list[Rest]:
+    """The rows of all stacks but ``other``, with its constants; what their recipes state stays."""
+    rows = [each for each in measurements if each.point is not None and each.point.stack.name != other.name]
+    points = [
+        replace(point, stack=replace(other, **{name: getattr(point.stack, name) for name in STATED}))
+        for point in _points(rows)
+    ]
+    return rests(rows, points, quantity) if rows else []
+
+
+def _closest(others: Mapping[str, Sequence[Rest]]) -> float:
+    """Median over sources of how far the closest other stack is off."""
+    shifts: dict[str, list[float]] = {}
+    for each in others.values():
+        for source in {rest.source for rest in each}:
+            shifts.setdefault(source, []).append(abs(median(rest.log for rest in each if rest.source == source)))
+    return median(min(shift) for shift in shifts.values()) if shifts else 0.0
+
+
+def _other_chips(measurements: Sequence[Measurement], quantity: str) -> list[Rest]:
+    """The rows with the matrix efficiency that their stack has on each of its other chips."""
+    found = []
+    for chip in sorted({chip for point in _points(measurements) for chip in point.stack.gemm_efficiency} - {"default"}):
+        asked = [
+            (
+                each,
+                replace(
+                    point, stack=replace(point.stack, gemm_efficiency={"default": point.stack.gemm_efficiency[chip]})
+                ),
+            )
+            for each, point in zip(measurements, _points(measurements), strict=True)
+            if chip in point.stack.gemm_efficiency and chip != point.cluster.chip
+        ]
+        found += rests([each for each, _ in asked], [point for _, point in asked], quantity) if asked else []
+    return found
+
+
+def _few(measurements: Sequence[Measurement], quantity: str) -> float:
+    return quantile(rests(measurements, _points(measurements), quantity)) if measurements else math.nan
+
+
+def _points(measurements: Sequence[Measurement]) -> list[Point]:
+    return [each.point for each in measurements if each.point is not None]
+
+
+def _thinned(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """At most ``MOST_PER_SOURCE`` rows of each source, evenly spaced."""
+    by_source: dict[str, list[Measurement]] = {}
+    for each in measurements:
+        by_source.setdefault(each.source, []).append(each)
+    return [each for rows in by_source.values() for each in rows[:: -(-len(rows) // MOST_PER_SOURCE)]]
