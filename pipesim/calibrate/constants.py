@@ -1,4 +1,4 @@
-"""Which constants may be fitted to measured runs: where each lives, how far it may move, and how sure we were before."""
+"""Which constants may be fitted to measured runs: where each lives, how far it may move, how sure we were before."""
 
 from __future__ import annotations
 
@@ -7,36 +7,58 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pipesim.specs import Point
+from pipesim.specs import ClusterSpec, Point
 
 
 class Constant(NamedTuple):
-    """``spread`` is the factor of one standard deviation before any run was seen; ``low`` and ``high`` are physics."""
+    """``low`` and ``high`` are physics, in SI units. Before any run is seen its value is the one of the config, give or
+    take one ``spread``: a factor, or for shares (``is_share``) a difference.
+    """
 
     name: str
+    unit: str
     spread: float
     low: float
     high: float
+    is_share: bool = False
+
+    def moved(self, value: float, steps: float) -> float:
+        """The value some spreads further, within the bounds; a value that lies beyond them stays reachable."""
+        further = value + steps * self.spread if self.is_share else value * self.spread**steps
+        return min(max(further, min(self.low, value)), max(self.high, value))
+
+    def steps(self, value: float, other: float) -> float:
+        """Spreads from one value to another."""
+        return (other - value) / self.spread if self.is_share else math.log(other / value) / math.log(self.spread)
 
 
 CONSTANTS = (
-    Constant("stack.gemm_efficiency", 1.15, 0.2, 0.98),
-    Constant("stack.forward_launch_s", 1.5, 1e-6, 0.1),
-    Constant("stack.backward_launch_s", 1.5, 1e-6, 0.1),
-    Constant("stack.norm_bytes", 1.5, 2.0, 400.0),
-    Constant("stack.logits_bytes", 1.5, 2.0, 200.0),
-    Constant("stack.tp_overlap", 1.3, 0.01, 0.99),
-    Constant("stack.dp_overlap", 1.3, 0.01, 0.99),
-    Constant("cluster.network", 1.3, 1e8, 1e13),
+    Constant("stack.gemm_efficiency", "of the peak", 1.15, 0.1, 0.98),
+    Constant("stack.forward_launch_s", "s a layer", 1.5, 1e-6, 0.1),
+    Constant("stack.backward_launch_s", "s a layer", 1.5, 1e-6, 0.1),
+    Constant("stack.norm_bytes", "bytes an element", 1.5, 2.0, 400.0),
+    Constant("stack.logits_bytes", "bytes a logit", 1.5, 2.0, 200.0),
+    Constant("stack.hop_start_s", "s a hop", 2.0, 1e-6, 0.1),
+    Constant("stack.tp_overlap", "share hidden", 0.15, 0.0, 0.99, is_share=True),
+    Constant("stack.dp_overlap", "share hidden", 0.15, 0.0, 0.99, is_share=True),
+    Constant("cluster.network", "bytes/s a node", 1.3, 1e8, 1e13),
 )
-"""At most seven of a stack, its efficiency on the cluster's chip among them, and the network of the cluster.
+"""At most seven of a stack, its efficiency on the cluster's chip, and the network of the cluster.
 
-Spreads are what separates the stacks of ``conf/stack`` from each other, roughly; a constant that is 0 is not fitted.
+Spreads are roughly what separates the stacks of ``conf/stack``. A constant that is 0, such as the overlap of a framework
+that hides nothing, is fitted only where it is asked for by name.
 """
+
+BY_NAME = {constant.name: constant for constant in CONSTANTS}
+
+SCALE = BY_NAME["stack.gemm_efficiency"]._replace(spread=1.5)
+"""What fewer than ``FEW`` layouts are fitted by: they say how fast, but hardly why. It stands for all that is left out."""
+
+FEW = 3
 
 
 def value(point: Point, name: str) -> float:
-    """The constant's value behind a point."""
+    """The constant's value behind a point, in SI units."""
     if name == "stack.gemm_efficiency":
         known = point.stack.gemm_efficiency
         return known.get(point.cluster.chip, known["default"])
@@ -46,24 +68,37 @@ def value(point: Point, name: str) -> float:
 
 
 def with_values(point: Point, values: Mapping[str, float]) -> Point:
-    """The point with some constants changed."""
-    stack = {name.removeprefix("stack."): each for name, each in values.items() if name.startswith("stack.")}
-    changes: dict[str, object] = dict(stack)
-    if "gemm_efficiency" in stack:
-        changes["gemm_efficiency"] = {**point.stack.gemm_efficiency, point.cluster.chip: stack["gemm_efficiency"]}
-    cluster = point.cluster
-    if "cluster.network" in values:
-        link = dataclasses.replace(cluster.inter_node, bandwidth_bytes_per_s=values["cluster.network"])
-        cluster = dataclasses.replace(cluster, inter_node=link)
-    stacked = dataclasses.replace(point.stack, **changes) if changes else point.stack  # type: ignore[arg-type]
-    return dataclasses.replace(point, stack=stacked, cluster=cluster)
+    """The point with some constants changed. Raises ``KeyError`` for a name that is none of ``CONSTANTS``."""
+    stack: dict[str, object] = {}
+    cluster: ClusterSpec = point.cluster
+    for name in values:
+        assert BY_NAME[name]
+        if name == "cluster.network":
+            link = dataclasses.replace(cluster.inter_node, bandwidth_bytes_per_s=values[name])
+            cluster = dataclasses.replace(cluster, inter_node=link)
+        elif name == "stack.gemm_efficiency":
+            stack["gemm_efficiency"] = {**point.stack.gemm_efficiency, cluster.chip: values[name]}
+        else:
+            stack[name.removeprefix("stack.")] = values[name]
+    replaced = dataclasses.replace(point.stack, **stack) if stack else point.stack  # type: ignore[arg-type]
+    return dataclasses.replace(point, stack=replaced, cluster=cluster)
 
 
 def fitted(points: Sequence[Point], names: Sequence[str] = ()) -> list[Constant]:
-    """The constants that these points can be fitted by: those asked for, or all that are not 0 and matter somewhere."""
-    chosen = [constant for constant in CONSTANTS if not names or constant.name in names]
-    return [constant for constant in chosen if all(_matters(value(point, constant.name)) for point in points)]
+    """The constants that these points can be fitted by: those asked for, or all that are there and touch some point."""
+    if names:
+        return [constant for constant in CONSTANTS if constant.name in names]
+    wanted = CONSTANTS if len(set(points)) >= FEW else (SCALE,)
+    return [constant for constant in wanted if any(_touches(constant.name, point) for point in points)]
 
 
-def _matters(number: float) -> bool:
-    return number > 0 and math.isfinite(number)
+def _touches(name: str, point: Point) -> bool:
+    layout, cluster = point.layout, point.cluster
+    ranks = layout.t * layout.p * layout.c * (layout.d or 1)
+    used = {
+        "stack.hop_start_s": layout.p > 1,
+        "stack.tp_overlap": layout.t > 1,
+        "stack.dp_overlap": (layout.d or 1) * layout.c > 1,
+        "cluster.network": ranks > cluster.gpus_per_node,
+    }
+    return value(point, name) > 0 and used.get(name, True)

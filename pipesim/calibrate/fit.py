@@ -1,8 +1,9 @@
 """A robust fit of few constants to measured step times, with priors and bounds.
 
 Residuals are log(predicted / measured) over ``NOISE``; beyond one they count linearly (Huber), so that outliers hardly
-pull. Each constant's logarithm has a normal prior around its value before. Every source weighs the same, whatever its
-number of rows. The optimiser is scipy's trust-region reflective least squares, its Jacobian by finite differences.
+pull. Constants move in spreads of their prior, a normal one around the value before (``constants.Constant``); the
+sources' weights are equal, whatever their numbers of rows. The optimiser is scipy's trust-region reflective least
+squares; its Jacobian is by finite differences of ``STEP`` spreads.
 """
 
 from __future__ import annotations
@@ -29,18 +30,25 @@ SAME = 0.9
 SILENT = 0.8
 """Data that leave this share of a constant's prior spread say nothing about it."""
 
-TOP_ROWS = 30.0
-"""A source of more rows weighs as much as this many."""
+TOP_ROWS = 30
+"""More rows of one source are no more evidence: they share what the model leaves out."""
+
+STEP = 0.05
+EVALUATIONS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedConstant:
-    """``before`` and ``after`` in SI units; ``spread`` is the factor of one standard deviation after the fit."""
+    """``before`` and ``after`` are the first point's, in SI units; ``low`` to ``high`` are two standard deviations."""
 
     name: str
+    unit: str
     before: float
     after: float
-    spread: float
+    low: float
+    high: float
+    steps: float
+    """Prior spreads that it moved."""
     is_known: bool
     """Whether the data say anything about it."""
 
@@ -50,8 +58,8 @@ class Fit:
     """What the data say. Errors are log(predicted / measured), one entry a run."""
 
     constants: tuple[FittedConstant, ...]
-    alike: tuple[tuple[str, str, float], ...]
-    """Pairs that the data cannot tell apart, with their correlation."""
+    correlation: FloatArray
+    """Of the constants after the fit, shape (constants, constants)."""
     error_before: FloatArray
     error_after: FloatArray
 
@@ -59,64 +67,124 @@ class Fit:
     def values(self) -> dict[str, float]:
         return {constant.name: constant.after for constant in self.constants}
 
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Constants about which the data say nothing: they are as before, or follow the others'."""
+        return tuple(constant.name for constant in self.constants if not constant.is_known)
+
+    @property
+    def alike(self) -> tuple[tuple[str, str, float], ...]:
+        """Pairs that the data cannot tell apart, with their correlation."""
+        names = [constant.name for constant in self.constants]
+        return tuple(
+            (names[k], names[i], float(self.correlation[i, k]))
+            for i in range(len(names))
+            for k in range(i)
+            if abs(self.correlation[i, k]) >= SAME
+        )
+
 
 def fit(
-    points: Sequence[Point], step_time_s: ArrayLike, constants: Sequence[Constant], sources: Sequence[str] | None = None
+    points: Sequence[Point],
+    step_time_s: ArrayLike,
+    constants: Sequence[Constant],
+    sources: Sequence[str] | None = None,
+    weights: ArrayLike | None = None,
 ) -> Fit:
     """Fits ``constants`` to the measured seconds of resolved points. One run is enough: priors hold the rest.
 
-    Raises ``ValueError`` if there is no run, or a time that is no positive number.
+    A constant moves by one factor (a share by one difference) on all points, whose own values may differ. ``weights``
+    multiply what a row counts. Raises ``ValueError`` if there is no run, or a time that is no positive number.
     """
     from scipy.optimize import least_squares
 
     measured = np.log(_checked(step_time_s, len(points)))
-    weights = _weights(sources or [""] * len(points))
-    before = np.log([value(points[0], constant.name) for constant in constants])
-    spread = np.log([constant.spread for constant in constants])
-    low, high = (np.log([getattr(constant, side) for constant in constants]) for side in ("low", "high"))
+    roots = np.sqrt(source_weights(sources or [""] * len(points)) * (1.0 if weights is None else np.asarray(weights)))
+    start = np.zeros(len(constants))
+    bounds = _bounds(points, constants)
 
-    def errors(logs: FloatArray) -> FloatArray:
-        values = dict(zip((constant.name for constant in constants), np.exp(logs).tolist(), strict=True))
-        return np.log(predict(changed(points, values)).step_time_s) - measured
+    def errors(steps: FloatArray) -> FloatArray:
+        return np.log(predict(moved(points, constants, steps)).step_time_s) - measured
 
-    def residuals(logs: FloatArray) -> FloatArray:
-        return np.concatenate([weights * _huber(errors(logs) / NOISE), (logs - before) / spread])
+    def residuals(steps: FloatArray) -> FloatArray:
+        return np.concatenate([roots * _huber(errors(steps) / NOISE), steps])
 
-    start = np.clip(before, low + 1e-9, high - 1e-9)
-    found = least_squares(residuals, start, bounds=(low, high), diff_step=0.01, max_nfev=30)
+    def jacobian(steps: FloatArray) -> FloatArray:
+        here = residuals(steps)
+        signs = np.where(steps + STEP <= bounds[1], STEP, -STEP)
+        there = (residuals(steps + sign * one) for sign, one in zip(signs, np.eye(len(steps)), strict=True))
+        return np.stack([(each - here) / sign for each, sign in zip(there, signs, strict=True)], axis=1)
+
+    before = errors(start)
+    if not constants:
+        return Fit(constants=(), correlation=np.zeros((0, 0)), error_before=before, error_after=before)
+    found = least_squares(residuals, start, jacobian, bounds=bounds, max_nfev=EVALUATIONS, xtol=1e-4, ftol=1e-5)
+    after = errors(found.x)
     covariance = np.linalg.pinv(found.jac.T @ found.jac)
     deviation = np.sqrt(np.diag(covariance))
+    wide = deviation * max(1.0, 1.4826 * float(np.median(np.abs(after))) / NOISE)  # of a normal distribution: its MAD
     return Fit(
         constants=tuple(
-            FittedConstant(
-                name=constant.name,
-                before=float(np.exp(before[i])),
-                after=float(np.exp(found.x[i])),
-                spread=float(np.exp(deviation[i])),
-                is_known=bool(deviation[i] < SILENT * spread[i]),
-            )
-            for i, constant in enumerate(constants)
+            _told(constant, value(_first(points, constant), constant.name), float(steps), min(float(each), 1.0))
+            for constant, steps, each in zip(constants, found.x, wide, strict=True)
         ),
-        alike=tuple(_alike(constants, covariance, deviation)),
-        error_before=errors(start),
-        error_after=errors(found.x),
+        correlation=covariance / np.outer(deviation, deviation),
+        error_before=before,
+        error_after=after,
     )
 
 
-def changed(points: Sequence[Point], values: Mapping[str, float]) -> list[Point]:
-    """The points with other constants; points that shared a stack and a cluster still do."""
-    made: dict[tuple[int, int], Point] = {}
+def _told(constant: Constant, before: float, steps: float, deviation: float) -> FittedConstant:
+    return FittedConstant(
+        name=constant.name,
+        unit=constant.unit,
+        before=before,
+        after=constant.moved(before, steps),
+        low=constant.moved(before, steps - 2 * deviation),
+        high=constant.moved(before, steps + 2 * deviation),
+        steps=steps,
+        is_known=deviation < SILENT,
+    )
+
+
+def moved(points: Sequence[Point], constants: Sequence[Constant], steps: ArrayLike) -> list[Point]:
+    """The points with every constant some prior spreads further; equal machines stay equal."""
+    by_constant = dict(zip(constants, np.asarray(steps, np.float64).tolist(), strict=True))
+    machines: dict[tuple[int, int], Point] = {}
     result = []
     for point in points:
         key = id(point.stack), id(point.cluster)
-        if key not in made:
-            made[key] = with_values(point, values)
-        result.append(_with_machine(point, made[key]))
+        if key not in machines:
+            machines[key] = with_values(point, _values(point, by_constant))
+        machine = machines[key]
+        result.append(dataclasses.replace(point, stack=machine.stack, cluster=machine.cluster))
     return result
 
 
-def _with_machine(point: Point, machine: Point) -> Point:
-    return dataclasses.replace(point, stack=machine.stack, cluster=machine.cluster)
+def _values(point: Point, by_constant: Mapping[Constant, float]) -> dict[str, float]:
+    return {each.name: each.moved(value(point, each.name), steps) for each, steps in by_constant.items()}
+
+
+def source_weights(sources: Sequence[str]) -> FloatArray:
+    """What each row counts: all sources the same, together as much as their rows, ``TOP_ROWS`` at most of each."""
+    counts = {source: sources.count(source) for source in dict.fromkeys(sources)}
+    total = sum(min(count, TOP_ROWS) for count in counts.values())
+    return np.array([total / (len(counts) * counts[source]) for source in sources])
+
+
+def _first(points: Sequence[Point], constant: Constant) -> Point:
+    """The point that stands for all: the first where the constant is not 0."""
+    return next((point for point in points if value(point, constant.name) > 0), points[0])
+
+
+def _bounds(points: Sequence[Point], constants: Sequence[Constant]) -> tuple[FloatArray, FloatArray]:
+    """In spreads from the value before, which lies inside them."""
+    low, high = [], []
+    for constant in constants:
+        before = value(_first(points, constant), constant.name)
+        low.append(min(constant.steps(before, constant.low), -STEP))
+        high.append(max(constant.steps(before, constant.high), STEP))
+    return np.array(low), np.array(high)
 
 
 def _checked(step_time_s: ArrayLike, runs: int) -> FloatArray:
@@ -128,24 +196,7 @@ def _checked(step_time_s: ArrayLike, runs: int) -> FloatArray:
     return seconds
 
 
-def _weights(sources: Sequence[str]) -> FloatArray:
-    counts = {source: sources.count(source) for source in set(sources)}
-    return np.array([min(1.0, TOP_ROWS / counts[source]) ** 0.5 for source in sources])
-
-
 def _huber(scaled: FloatArray) -> FloatArray:
     """What squares to Huber's loss: the residual itself up to 1, the root of twice itself less one beyond."""
     size = np.abs(scaled)
     return np.sign(scaled) * np.where(size <= 1, size, np.sqrt(np.maximum(2 * size - 1, 0.0)))
-
-
-def _alike(
-    constants: Sequence[Constant], covariance: FloatArray, deviation: FloatArray
-) -> list[tuple[str, str, float]]:
-    found = []
-    for i in range(len(constants)):
-        for k in range(i):
-            correlation = float(covariance[i, k] / max(deviation[i] * deviation[k], 1e-300))
-            if abs(correlation) >= SAME:
-                found.append((constants[k].name, constants[i].name, correlation))
-    return found

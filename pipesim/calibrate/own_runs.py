@@ -1,217 +1,195 @@
-"""A user's own measured runs: a small CSV, read onto the config that the command line makes, and checked before use.
+"""A user's own measured runs: a small CSV, read onto the config that the command line makes. See this folder's README.
 
-One row a run. Every column is a config key without its group (``t``, ``micro_batch``, ``schedule`` …) or one of
-``model``, ``gpus``, ``step_time_s``, ``memory_gb``, ``tflops_per_gpu``; what has no column stays as the config has it.
+One row a run. Columns are config keys without their group (``t``, ``micro_batch``, ``recompute`` …), names of choices
+(``model``, ``cluster``, ``stack``, ``schedule``) and what was measured; what has no column stays as the config has it.
 """
 
 from __future__ import annotations
 
 import copy
-import csv
 import difflib
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from pipesim import config as configs
 from pipesim import legality
+from pipesim.calibrate import lint
+from pipesim.calibrate.runs import Run, Runs
 from pipesim.checks import Invalid
 from pipesim.specs import Point
 
+Conf = Mapping[str, Any]
+Cells = Mapping[str, str]
+
+SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "gated")
 PARALLEL = ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")
-TRAINING = ("micro_batch", "global_batch", "seq_length", "precision", "recompute", "attention")
+TRAINING = ("micro_batch", "global_batch", "seq_length", "precision", "recompute", "recompute_layers", "attention")
 MEASURED = ("step_time_s", "memory_gb", "tflops_per_gpu")
-COLUMNS = ("id", "model", "gpus", "schedule", *PARALLEL, *TRAINING, *MEASURED)
+COLUMNS = (
+    "id", "source", "date", "model", *SHAPE, "cluster", "stack", "gpus", *PARALLEL, "schedule", "m", *TRAINING, *MEASURED,
+)  # fmt: skip
 NEEDED = ("t", "p", "micro_batch", "global_batch", "step_time_s")
+NEEDED_SHAPE = ("layers", "hidden", "heads", "vocab")
 
-CONSTANCY = 0.05
-"""Printed TFLOP/s, seconds and GPUs of one model and batch agree to this, or a cell is wrong."""
-
-_SWAPS = tuple(itertools.combinations(("t", "p", "d"), 2)) + (("micro_batch", "global_batch"),)
-
-Build = Callable[[Mapping[str, Any]], Point]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    id: str
-    point: Point
-    step_time_s: float
-    memory_bytes: float | None
-    tflops_per_gpu: float | None
+TOLD = {
+    "cluster.gpus": ("gpus", "d"), "training.seq_length": ("seq_length",), "training.precision": ("precision",),
+    "training.recompute": ("recompute",), "training.attention": ("attention",), "schedule.name": ("schedule",),
+    "parallel.c": ("c",), "parallel.e": ("e",), "parallel.zero": ("zero",),
+    "parallel.sequence_parallel": ("sequence_parallel",), "model.name": ("model", "layers"),
+}  # fmt: skip
+"""Config keys that change a step time, and the columns that would say them."""
 
 
-def read(path: Path, base: Mapping[str, Any], models: Mapping[str, Any], build: Build) -> tuple[list[Run], list[str]]:
-    """The runs, resolved, and warnings. ``base`` is the plain config, ``models`` the configs of ``conf/model`` by name.
+def own_runs(path: Path, head: Sequence[str], rows: Sequence[Cells], base: Conf) -> Runs:
+    """The rows of the chosen cluster and stack, resolved. ``base`` is the plain config.
 
-    Raises ``Invalid`` with everything that is wrong in any row: columns, numbers, GPUs that do not multiply out, batches
-    that do not divide, columns that look swapped.
+    Raises ``Invalid`` with everything that is wrong in any row, see ``lint``; and if no row is of this cluster and stack.
     """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, restval=""))
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid([f"measurements={path} cannot be read: {error}."]) from None
-    problems = _columns(path, rows)
-    if problems:
+    where = f"measurements={path}"
+    if problems := _columns(where, head):
         raise Invalid(problems)
-    runs = []
-    for number, row in enumerate(rows, start=1):
-        cells = {key: str(cell).strip() for key, cell in row.items() if key in COLUMNS and str(cell).strip()}
+    models = configs.library("model")
+    numbered = [(n, {key: text for key, text in row.items() if text}) for n, row in enumerate(rows, start=1)]
+    chosen = [(n, cells) for n, cells in numbered if _is_chosen(cells, base)]
+    if not chosen:
+        raise Invalid([f"{where}: no row is {_asked(base)}. {_there_are(numbered, base)}"])
+    problems, runs = [], []
+    for number, cells in chosen:
         try:
-            runs.append(_run(number, cells, base, models, build))
+            runs.append(_run(number, cells, base, models))
         except Invalid as error:
-            problems += [f"measurements={path}: row {number}: {problem}" for problem in error.problems]
+            named = f"row {number}" + (f" ({cells['id']})" if "id" in cells else "")
+            problems += [f"{where}: {named}: {problem}" for problem in error.problems]
     if problems:
         raise Invalid(problems)
-    return runs, [*_inconstant(runs), *_repeated(runs)]
+    others = len(numbered) - len(chosen)
+    left = [f"{others} of {len(numbered)} rows are not {_asked(base)} and were left out."] if others else []
+    dates = [cells["date"] for _, cells in chosen if "date" in cells]
+    return Runs(runs=tuple(runs), warnings=tuple(left), assumed=_assumed(head, base), date=max(dates, default=None))
 
 
-def _columns(path: Path, rows: Sequence[Mapping[str, str]]) -> list[str]:
-    if not rows:
-        return [f"measurements={path} has no rows. It needs the columns {', '.join(NEEDED)}."]
-    named = [name for name in rows[0] if name is not None]
-    problems = [f"measurements={path}: a row has more cells than the first line has columns."] if None in rows[0] else []
-    for name in named:
+def _columns(where: str, head: Sequence[str]) -> list[str]:
+    problems = []
+    for name, times in Counter(head).items():
         if name not in COLUMNS:
             near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
             nearest = f"Nearest: {near[0]}." if near else f"Known: {', '.join(COLUMNS)}."
-            problems.append(f"measurements={path}: column {name!r} is unknown. {nearest}")
-    missing = [name for name in NEEDED if name not in named]
+            problems.append(f"{where}: column {name!r} is unknown. {nearest}")
+        elif times > 1:
+            problems.append(f"{where}: column {name!r} stands there {times} times and must once.")
+    missing = [name for name in NEEDED if name not in head]
     if missing:
-        problems.append(f"measurements={path}: columns {', '.join(missing)} are missing.")
+        problems.append(f"{where}: columns {', '.join(missing)} are missing.")
     return problems
 
 
-def _run(number: int, cells: Mapping[str, str], base: Mapping[str, Any], models: Mapping[str, Any], build: Build) -> Run:
-    problems: list[str] = []
-    numbers = {name: _number(name, cells[name], problems) for name in (*MEASURED, "gpus") if name in cells}
-    if "step_time_s" not in cells:
-        problems.append("step_time_s is empty.")
-    config = _config(cells, base, models, problems)
-    if problems:
+def _is_chosen(cells: Cells, base: Conf) -> bool:
+    return all(cells.get(group, base[group]["name"]) == base[group]["name"] for group in ("cluster", "stack"))
+
+
+def _asked(base: Conf) -> str:
+    return f"of cluster={base['cluster']['name']} and stack={base['stack']['name']}"
+
+
+def _there_are(numbered: Sequence[tuple[int, Cells]], base: Conf) -> str:
+    counts = Counter(
+        tuple(cells.get(group, base[group]["name"]) for group in ("cluster", "stack")) for _, cells in numbered
+    )
+    told = ", ".join(f"cluster={cluster} stack={stack} ({n})" for (cluster, stack), n in counts.most_common(5))
+    return f"There are {told}. Nearest: {told.split(' (')[0]}."
+
+
+def _assumed(head: Sequence[str], base: Conf) -> tuple[str, ...]:
+    """What no column says, as the config has it."""
+    found = []
+    for key, columns in TOLD.items():
+        if not set(columns) & set(head):
+            group, name = key.split(".")
+            value = base[group][name]
+            found.append(f"{key}={'null (the model’s context)' if value is None else value}")
+    return tuple(found)
+
+
+def _run(number: int, cells: Cells, base: Conf, models: Conf) -> Run:
+    findings = lint.lint(cells, NEEDED + (NEEDED_SHAPE if _has_shape(cells) else ()))
+    problems = [str(finding) for finding in findings]
+    if "model" in cells and cells["model"] not in models:
+        near = difflib.get_close_matches(cells["model"], models, n=1, cutoff=0.3)
+        problems.append(
+            f"model={cells['model']!r} is no file of conf/model." + (f" Nearest: {near[0]}." if near else "")
+        )
         raise Invalid(problems)
-    point = _resolved(cells, config, base, models, build)
-    used = point.layout.t * point.layout.p * point.layout.c * (point.layout.d or 1)
-    gpus = numbers.get("gpus")
-    if gpus is not None and gpus != used:
-        raise Invalid([f"t x p x c x d = {used} is not gpus={gpus:g}. Nearest: d={_nearest_d(point, gpus)}."])
-    memory_gb = numbers.get("memory_gb")
+    point = None
+    if not problems:
+        try:
+            point = _point(cells, base, models)
+        except Invalid as error:
+            problems = error.problems
+    if point is None:
+        hint = lint.swapped(cells, lambda tried: _works(tried, base, models))
+        raise Invalid([*problems, *([hint] if hint else [])])
+    measured = {name: float(cells[name]) for name in MEASURED if name in cells}
     return Run(
+        row=number,
         id=cells.get("id", str(number)),
+        source=cells.get("source", "own"),
         point=point,
-        step_time_s=numbers["step_time_s"],
-        memory_bytes=None if memory_gb is None else memory_gb * 1e9,
-        tflops_per_gpu=numbers.get("tflops_per_gpu"),
+        step_time_s=measured["step_time_s"],
+        memory_bytes=measured["memory_gb"] * 1e9 if "memory_gb" in measured else None,
+        tflops_per_gpu=measured.get("tflops_per_gpu"),
     )
 
 
-def _config(
-    cells: Mapping[str, str], base: Mapping[str, Any], models: Mapping[str, Any], problems: list[str]
-) -> dict[str, Any]:
+def _works(cells: Cells, base: Conf, models: Conf) -> bool:
+    if lint.lint(cells, NEEDED):
+        return False
+    try:
+        _point(cells, base, models)
+    except Invalid:
+        return False
+    return True
+
+
+def _point(cells: Cells, base: Conf, models: Conf) -> Point:
+    return legality.resolve(configs.build(_config(cells, base, models)))
+
+
+def _has_shape(cells: Cells) -> bool:
+    return "model" not in cells and any(name in cells for name in SHAPE)
+
+
+def _config(cells: Cells, base: Conf, models: Conf) -> dict[str, Any]:
     """The base config with the row's values."""
     config = copy.deepcopy(dict(base))
     for group, keys in (("parallel", PARALLEL), ("training", TRAINING)):
-        for key in keys:
-            if key in cells:
-                config[group][key] = _typed(key, cells[key], problems)
+        config[group] |= {key: _value(key, cells[key]) for key in keys if key in cells}
     if "d" not in cells:
         config["parallel"]["d"] = None
-    if "gpus" in cells:
-        config["cluster"]["gpus"] = _typed("gpus", cells["gpus"], problems)
     if "schedule" in cells:
-        config["schedule"]["name"] = cells["schedule"]
+        config["schedule"] = {**config["schedule"], "name": cells["schedule"]}
     if "model" in cells:
-        if cells["model"] in models:
-            config["model"] = models[cells["model"]]
-        else:
-            near = difflib.get_close_matches(cells["model"], models, n=1, cutoff=0.3)
-            hint = f" Nearest: {near[0]}." if near else ""
-            problems.append(f"model={cells['model']!r} is no file of conf/model.{hint}")
+        config["model"] = models[cells["model"]]
+    elif _has_shape(cells):
+        plain = dict.fromkeys(("kv_heads", "head_dim", "ffn", "mla", "moe"))
+        config["model"] |= plain | {"name": "own"} | {key: _value(key, cells[key]) for key in SHAPE if key in cells}
+    gpus = _gpus(cells, config["cluster"]["gpus"])
+    config["cluster"] |= {"gpus": gpus, "gpus_per_node": min(gpus, config["cluster"]["gpus_per_node"])}
     return config
 
 
-def _resolved(
-    cells: Mapping[str, str], config: Mapping[str, Any], base: Mapping[str, Any], models: Mapping[str, Any], build: Build
-) -> Point:
-    try:
-        return legality.resolve(build(config))
-    except Invalid as error:
-        for one, other in _SWAPS:
-            if one in cells and other in cells and cells[one] != cells[other]:
-                swapped = {**cells, one: cells[other], other: cells[one]}
-                try:
-                    legality.resolve(build(_config(swapped, base, models, [])))
-                except Invalid:
-                    continue
-                hint = f"With {one}={cells[other]} and {other}={cells[one]} it would work: are the columns swapped?"
-                raise Invalid([*error.problems, hint]) from None
-        raise
+def _gpus(cells: Cells, otherwise: int) -> int:
+    """As the row says, or what its d makes."""
+    if "gpus" in cells:
+        return int(float(cells["gpus"]))
+    if "d" in cells:
+        return math.prod(int(float(cells.get(name, "1"))) for name in ("t", "p", "c", "d"))
+    return otherwise
 
 
-def _typed(key: str, text: str, problems: list[str]) -> Any:
-    if key in ("precision", "recompute", "attention"):
-        return text
-    if key == "sequence_parallel":
-        return text.lower() in ("true", "yes", "1")
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if value != value or value != int(value):
-        problems.append(f"{key}={text!r} must be a whole number.")
-        return None
-    return int(value)
-
-
-def _number(name: str, text: str, problems: list[str]) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
-        problems.append(f"{name}={text!r} must be a number above 0.")
-    return value
-
-
-def _nearest_d(point: Point, gpus: float) -> int:
-    layout = point.layout
-    return max(1, round(gpus / (layout.t * layout.p * layout.c)))
-
-
-def _inconstant(runs: Sequence[Run]) -> list[str]:
-    """Seconds x TFLOP/s x GPUs / tokens is FLOPs a token: the same for every run of one model, whatever the convention."""
-    found = []
-    by_model: dict[tuple[object, ...], list[tuple[Run, float]]] = {}
-    for run in runs:
-        if run.tflops_per_gpu is not None:
-            layout, training = run.point.layout, run.point.training
-            gpus = layout.t * layout.p * layout.c * (layout.d or 1)
-            length = training.seq_length or run.point.model.context
-            each = run.step_time_s * run.tflops_per_gpu * 1e12 * gpus / (training.global_batch * length)
-            by_model.setdefault((run.point.model, length, training.recompute), []).append((run, each))
-    for members in by_model.values():
-        usual = float(np.median([each for _, each in members]))
-        for run, each in members:
-            if abs(each / usual - 1) > CONSTANCY:
-                found.append(
-                    f"run {run.id}: step_time_s x tflops_per_gpu x GPUs / tokens is {each / usual:.2f} of the other runs'; "
-                    "a time, a number of GPUs or a batch is wrong, or its FLOPs are counted otherwise."
-                )
-    return found
-
-
-def _repeated(runs: Sequence[Run]) -> list[str]:
-    found = []
-    first: dict[Point, Run] = {}
-    for run in runs:
-        same = first.setdefault(run.point, run)
-        if same is not run and abs(np.log(run.step_time_s / same.step_time_s)) > CONSTANCY:
-            found.append(
-                f"runs {same.id} and {run.id} are one configuration, but take {same.step_time_s:g} and "
-                f"{run.step_time_s:g} s: something differs that no column names."
-            )
-    return found
+def _value(key: str, text: str) -> Any:
+    if key in lint.FLAGS:
+        return lint.is_true(text)
+    return int(float(text)) if key in lint.WHOLE else text

@@ -61,10 +61,13 @@ def installed() -> str | None:
 
 
 def step_time_s(point: Point | None) -> float:
-    """llm-analysis's ``latency_per_iter`` for a resolved point; not a number if it refuses. Needs the package."""
+    """llm-analysis's ``latency_per_iter`` for a resolved point; not a number if it refuses. Needs the package.
+
+    It knows no context parallelism: points that use it have no figure.
+    """
     from llm_analysis import analysis, config, logger  # type: ignore[import-not-found]
 
-    if point is None or point.cluster.chip not in _GPUS:
+    if point is None or point.cluster.chip not in _GPUS or point.layout.c > 1:
         return float("nan")
     logger.logger.setLevel(logging.ERROR)
     model, layout, training = point.model, point.layout, point.training

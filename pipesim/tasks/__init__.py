@@ -53,4 +53,12 @@ def _profile() -> Task:
     return profile
 
 
-_TASKS: dict[str, Callable[[], Task]] = {"calibrate": _calibrate, "execute": _execute, "profile": _profile}
+def _validate() -> Task:
+    from pipesim.tasks.validate import validate
+
+    return validate
+
+
+_TASKS: dict[str, Callable[[], Task]] = {
+    "calibrate": _calibrate, "execute": _execute, "profile": _profile, "validate": _validate,
+}  # fmt: skip

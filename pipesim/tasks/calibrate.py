@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,47 +13,70 @@ from typing import Any
 import numpy as np
 
 from pipesim import config as configs
-from pipesim.calibrate import constants, own_runs
+from pipesim.calibrate import constants, doubts, own_runs
 from pipesim.calibrate.constants import Constant
-from pipesim.calibrate.fit import NOISE, Fit, fit
+from pipesim.calibrate.fit import Fit, fit
 from pipesim.calibrate.own_runs import Run
 from pipesim.checks import Invalid
-from pipesim.report.document import Column, Document, Observations, Section, Table
 from pipesim.tasks import Done
-
-FAR = 3.5
-"""Robust standard scores beyond this are outliers. Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers", 1993."""
-
+from pipesim.tasks.calibrate_page import page
 
 
 def calibrate(config: Mapping[str, Any]) -> Done:
     """Raises ``Invalid`` with everything that is wrong with the runs, before anything is fitted."""
-    asked, base = config["task"]["calibrate"], config
-    if config["measurements"] is None:
-        columns = ", ".join(own_runs.NEEDED)
-        raise Invalid([f"measurements=null: give a CSV of your runs with at least the columns {columns}."])
+    asked = config["task"]["calibrate"]
+    if problems := list(_problems(config)):
+        raise Invalid(problems)
     path = Path(config["measurements"])
-    runs, warnings = own_runs.read(path, base, configs.library("model"), configs.build)
-    chosen = _constants(runs, asked["constants"])
+    runs = own_runs.read(path, config, configs.library("model"), configs.build)
+    chosen = _constants(runs, asked["constants"] or ())
     fitted = fit([run.point for run in runs], [run.step_time_s for run in runs], chosen)
     date = asked["date"] or datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
-    files = _configs(config, fitted, f"fitted to {len(runs)} runs of {path.name}, {date}")
-    return Done(document=_page(asked["name"], runs, fitted, [*warnings, *_outliers(runs, fitted)]), files=dict(files))
+    files = _configs(config, fitted, f"fitted to {path.name} ({len(runs)} measured), {date}")
+    warnings = [*doubts.before_fit(runs), *doubts.after_fit(runs, fitted.error_after)]
+    return Done(document=page(asked["name"], runs, fitted, warnings), files=dict(files))
 
 
-def _constants(runs: Sequence[Run], names: Sequence[str] | None) -> list[Constant]:
-    known = [constant.name for constant in constants.CONSTANTS]
-    unknown = [name for name in names or () if name not in known]
-    if unknown:
-        raise Invalid([f"task.calibrate.constants={unknown} are unknown; there are {', '.join(known)}."])
+def _problems(config: Mapping[str, Any]) -> list[str]:
+    asked, problems = config["task"]["calibrate"], []
+    if config["measurements"] is None:
+        columns = ", ".join(own_runs.NEEDED)
+        problems.append(f"measurements=null: give a CSV of your runs with at least the columns {columns}.")
+    if config["costs"]["kind"] != "full":
+        kind = config["costs"]["kind"]
+        problems.append(f"costs.kind={kind} has no constants that a run could be fitted by. Nearest: costs=full.")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", asked["name"]):
+        nearest = re.sub(r"[^A-Za-z0-9_-]+", "_", asked["name"]).strip("_-") or "calibrated"
+        problems.append(
+            f"task.calibrate.name={asked['name']!r} becomes a file's: letters, digits, _ and -. Nearest: {nearest}."
+        )
+    for name in asked["constants"] or ():
+        if name not in constants.BY_NAME:
+            near = difflib.get_close_matches(name, constants.BY_NAME, n=1, cutoff=0.3)
+            nearest = f"Nearest: {near[0]}. " if near else ""
+            there = ", ".join(constants.BY_NAME)
+            problems.append(f"task.calibrate.constants={name} is unknown. {nearest}There are {there}.")
+    return problems
+
+
+def _constants(runs: Sequence[Run], names: Sequence[str]) -> list[Constant]:
+    """Those asked for, or all that these runs can be fitted by; a factor cannot move what is 0."""
     points = [run.point for run in runs]
-    found = constants.fitted(points, names or ())
-    if all((point.layout.d or 1) * point.layout.t * point.layout.p <= point.cluster.gpus_per_node for point in points):
-        found = [constant for constant in found if constant.name != "cluster.network"]
+    found = constants.fitted(points, names)
+    fixed = [each.name for each in found if not each.is_share and constants.value(points[0], each.name) == 0]
+    if fixed:
+        stack = points[0].stack.name
+        raise Invalid(
+            [
+                f"task.calibrate.constants={name} is 0 in stack.name={stack}, and a factor leaves it so. "
+                "Nearest: a stack that has it, or a value above 0 on the command line."
+                for name in fixed
+            ]
+        )
     return found
 
 
-def _configs(config: Mapping[str, Any], fitted: Fit, source: str) -> Sequence[tuple[str, str | bytes]]:
+def _configs(config: Mapping[str, Any], fitted: Fit, source: str) -> list[tuple[str, str | bytes]]:
     """The stack, and the cluster if its network was fitted, as files of a config folder."""
     name, values = config["task"]["calibrate"]["name"], fitted.values
     behind = config["stack"]["based_on"] or config["stack"]["name"]
@@ -59,11 +84,11 @@ def _configs(config: Mapping[str, Any], fitted: Fit, source: str) -> Sequence[tu
     for key, value in values.items():
         field = key.removeprefix("stack.")
         if field == "gemm_efficiency":
-            stack[field] = {**stack[field], config["cluster"]["chip"]: round(value, 4)}
+            stack[field] = {**stack[field], config["cluster"]["chip"]: _rounded(value)}
         elif field in stack:
             stack[field] = _rounded(value)
-        elif field.endswith("_launch_s"):
-            stack[field.replace("_s", "_us")] = _rounded(value * 1e6)
+        elif field.endswith("_s"):
+            stack[f"{field[:-2]}_us"] = _rounded(value * 1e6)
     files: list[tuple[str, str | bytes]] = [(f"conf/stack/{name}.yaml", _yaml(stack, fitted))]
     if "cluster.network" in values:
         cluster = dict(config["cluster"]) | {"inter_node_gb_per_s": _rounded(values["cluster.network"] / 1e9)}
@@ -80,68 +105,3 @@ def _yaml(values: Mapping[str, Any], fitted: Fit) -> str:
     before, after = (float(np.mean(np.abs(np.expm1(error)))) for error in (fitted.error_before, fitted.error_after))
     head = f"# Mean error of the step time {100 * before:.1f} % before the fit, {100 * after:.1f} % after it.\n"
     return head + "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
-
-
-def _outliers(runs: Sequence[Run], fitted: Fit) -> list[str]:
-    error = fitted.error_after
-    off = error - np.median(error)
-    scale = max(float(np.median(np.abs(off))) / 0.6745, NOISE / 4)
-    return [
-        f"run {run.id} is {100 * np.expm1(each):+.0f} % off after the fit, out of line with the others: look at it again."
-        for run, each, far in zip(runs, error, np.abs(off) / scale > FAR, strict=True)
-        if far
-    ]
-
-
-def _page(name: str, runs: Sequence[Run], fitted: Fit, warnings: Sequence[str]) -> Document:
-    use = (
-        f"The fitted stack lies in conf/stack/{name}.yaml of this study. Use it with "
-        f"--config-dir STUDY/conf stack={name} behind experiments/run.py, STUDY being this folder."
-    )
-    sections = [
-        Section(title="What the runs say", blocks=(use, _fitted_table(fitted), _error_table(fitted), *_alike(fitted))),
-        Section(title="Each run", blocks=(_runs_table(runs, fitted),)),
-    ]
-    if warnings:
-        sections.insert(0, Section(title="Look at these", blocks=(Observations(title="Warnings", claims=tuple(warnings)),)))
-    return Document(title=f"Calibration of {runs[0].point.stack.name} to {len(runs)} runs", sections=tuple(sections))
-
-
-def _fitted_table(fitted: Fit) -> Table:
-    columns = (
-        Column(title="constant"), Column(title="before", kind="number"), Column(title="after", kind="number"),
-        Column(title="within a factor of", kind="number"), Column(title="the runs say something", kind="flag"),
-    )  # fmt: skip
-    rows = tuple((each.name, each.before, each.after, each.spread**2, each.is_known) for each in fitted.constants)
-    note = "SI units. The factor covers two standard deviations; where the runs say nothing, the value is the one before."
-    return Table(title="Constants", columns=columns, rows=rows, note=note)
-
-
-def _error_table(fitted: Fit) -> Table:
-    def figures(error: Any) -> tuple[float, ...]:
-        size = np.abs(np.expm1(error))
-        return float(size.mean()), float(np.median(size)), float(size.max()), float(np.expm1(np.mean(error)))
-
-    titles = ("mean", "median", "largest", "bias")
-    columns = (Column(title="step time's error"), *(Column(title=title, kind="percent") for title in titles))
-    rows = (("before", *figures(fitted.error_before)), ("after", *figures(fitted.error_after)))
-    return Table(title="Predicted over measured, less one", columns=columns, rows=rows)
-
-
-def _alike(fitted: Fit) -> list[Observations]:
-    claims = [f"{one} and {other} (correlation {each:+.2f})" for one, other, each in fitted.alike]
-    return [Observations(title="What these runs cannot tell apart", claims=tuple(claims))] if claims else []
-
-
-def _runs_table(runs: Sequence[Run], fitted: Fit) -> Table:
-    columns = (
-        Column(title="run"), Column(title="t", kind="count"), Column(title="p", kind="count"),
-        Column(title="d", kind="count"), Column(title="micro-batch", kind="count"), Column(title="measured", kind="seconds"),
-        Column(title="before", kind="percent"), Column(title="after", kind="percent"),
-    )  # fmt: skip
-    rows = tuple(
-        (run.id, run.point.layout.t, run.point.layout.p, run.point.layout.d, run.point.training.micro_batch,
-         run.step_time_s, float(np.expm1(before)), float(np.expm1(after)))
-        for run, before, after in zip(runs, fitted.error_before, fitted.error_after, strict=True)
-    )  # fmt: skip
-    return Table(title="Predicted over measured, less one", columns=columns, rows=rows)
