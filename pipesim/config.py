@@ -351,12 +351,13 @@ def library(group: str) -> dict[str, Any]:
     """Every choice of the groups ``cluster`` and ``stack`` as a spec, of ``costs`` as constants, and of ``model`` as a
     plain config, by file name.
     """
-    schema, make = {
+    kinds: dict[str, tuple[Any, Callable[[Any], Any]]] = {
         "model": (ModelConf, dict),
         "cluster": (ClusterConf, build_cluster),
         "stack": (StackConf, build_stack),
         "costs": (CostsConf, build_costs),
-    }[group]
+    }
+    schema, make = kinds[group]
     return {
         path.stem: make(_container(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path))))
         for path in sorted((CONF_DIR / group).glob("*.yaml"))

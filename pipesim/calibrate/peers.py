@@ -43,7 +43,9 @@ def llm_analysis(measurements: Sequence[Measurement], packaged: Sequence[bool]) 
     kept, version = _kept()
     live = installed()
     asked = [i for i, own in enumerate(packaged) if not own] if live else []
-    values = np.array([kept.get(each.id, np.nan) if own else np.nan for each, own in zip(measurements, packaged, strict=True)])
+    values = np.array(
+        [kept.get(each.id, np.nan) if own else np.nan for each, own in zip(measurements, packaged, strict=True)]
+    )
     for i in asked:
         values[i] = step_time_s(measurements[i].point)
     note = (
@@ -51,7 +53,11 @@ def llm_analysis(measurements: Sequence[Measurement], packaged: Sequence[bool]) 
         "bubble and no communication."
     )
     if not all(packaged):
-        note += f" Own rows were asked of the installed {live}." if live else f" It is not installed: own rows have no figure (pip install {NAME})."
+        note += (
+            f" Own rows were asked of the installed {live}."
+            if live
+            else f" It is not installed: own rows have no figure (pip install {NAME})."
+        )
     return Peer(step_time_s=values, note=note)
 
 

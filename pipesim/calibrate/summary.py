@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,12 @@ from pipesim.calibrate.scores import Confusion, Errors, Mask
 from pipesim.calibrate.validate import Validation
 from pipesim.costs.columns import FloatArray
 
-OURS, OWN_MFU, ONE_MFU, PEER = "pipesim", "constant MFU, fitted to this source", "constant MFU, one for all", "llm-analysis"
+OURS, OWN_MFU, ONE_MFU, PEER = (
+    "pipesim",
+    "constant MFU, fitted to this source",
+    "constant MFU, one for all",
+    "llm-analysis",
+)
 NEAR = 0.1
 """Predictions within this fraction of the capacity are left out of the second confusion."""
 
@@ -90,7 +95,7 @@ def score(validation: Validation, rows: Mask, predicted_s: FloatArray) -> Score:
 def has_memory(validation: Validation) -> Mask:
     """Rows that ran and say what they held."""
     ran = np.array([each.outcome == "ok" for each in validation.measurements], bool)
-    return validation.known & ran & np.isfinite(validation.measured_bytes)
+    return np.asarray(validation.known & ran & np.isfinite(validation.measured_bytes))
 
 
 def memory_errors(validation: Validation, rows: Mask) -> Errors:
@@ -111,7 +116,9 @@ def outcomes(validation: Validation) -> list[Subset]:
 def out_of_memory(validation: Validation, subset: Subset, margin: float = 0.0) -> Confusion:
     rows = subset.rows
     ended = np.array([_ended(each.outcome) for each in validation.measurements], bool)
-    return scores.confusion(validation.predicted.memory_bytes[rows], validation.capacity_bytes[rows], ended[rows], margin)
+    return scores.confusion(
+        validation.predicted.memory_bytes[rows], validation.capacity_bytes[rows], ended[rows], margin
+    )
 
 
 def _ended(outcome: str) -> bool:
@@ -144,9 +151,10 @@ def _figures(validation: Validation) -> Iterator[tuple[str, Mapping[str, float]]
     for subset in subsets(validation, has_memory(validation)):
         yield subset.name, {"memory": memory_errors(validation, subset.rows).mean}
     for subset in outcomes(validation):
-        yield subset.name, {
-            "oom": 1 - out_of_memory(validation, subset).balanced_accuracy,
-            "oom_far": 1 - out_of_memory(validation, subset, NEAR).balanced_accuracy,
-        }
-
-
+        yield (
+            subset.name,
+            {
+                "oom": 1 - out_of_memory(validation, subset).balanced_accuracy,
+                "oom_far": 1 - out_of_memory(validation, subset, NEAR).balanced_accuracy,
+            },
+        )

@@ -45,7 +45,7 @@ class Validation:
     @property
     def timed(self) -> Mask:
         """Rows whose step time is scored: complete, dense, 16 bits, nothing special."""
-        return self.known & np.array([each.is_timed for each in self.measurements], bool)
+        return np.asarray(self.known & np.array([each.is_timed for each in self.measurements], bool))
 
     def of_source(self, source: str, role: str) -> Mask:
         mine = [(each.source, its) == (source, role) for each, its in zip(self.measurements, self.roles, strict=True)]

@@ -66,24 +66,28 @@ def _row(point: Point, batch: Batch, i: int) -> Row:
     row: Row = {name: _plain(values[i]) for name, values in batch.columns.items()}
     units = point.layout.partition
     assert not isinstance(units, str)
-    return row | _interval(point, sum(seconds.values()), memory) | {
-        **{f"{item}_s": value for item, value in seconds.items()},
-        **{f"{item}_bytes": value for item, value in held.items()},
-        "status": "ok" if memory <= limit else "infeasible",
-        "reason": None if memory <= limit else _shortfall(row["heaviest_rank"], memory, limit),
-        "d": point.layout.d,
-        "v": point.layout.v,
-        "schedule_options": json.dumps(dict(point.options)) if point.options else None,
-        "warning": " ".join(legality.warnings(point)) or None,
-        "gpus": point.layout.t * point.layout.p * point.layout.c * (point.layout.d or 1),
-        "stage_units": list(units),
-        "model_state_bytes": held["weights"] + held["gradients"] + held["optimizer"],
-        "memory_bytes": memory,
-        "memory_limit_bytes": limit,
-        "fits": memory <= limit,
-        "step_time_s": sum(seconds.values()),
-        "verdict": "memory" if memory > limit else _bound(seconds),
-    }
+    return (
+        row
+        | _interval(point, sum(seconds.values()), memory)
+        | {
+            **{f"{item}_s": value for item, value in seconds.items()},
+            **{f"{item}_bytes": value for item, value in held.items()},
+            "status": "ok" if memory <= limit else "infeasible",
+            "reason": None if memory <= limit else _shortfall(row["heaviest_rank"], memory, limit),
+            "d": point.layout.d,
+            "v": point.layout.v,
+            "schedule_options": json.dumps(dict(point.options)) if point.options else None,
+            "warning": " ".join(legality.warnings(point)) or None,
+            "gpus": point.layout.t * point.layout.p * point.layout.c * (point.layout.d or 1),
+            "stage_units": list(units),
+            "model_state_bytes": held["weights"] + held["gradients"] + held["optimizer"],
+            "memory_bytes": memory,
+            "memory_limit_bytes": limit,
+            "fits": memory <= limit,
+            "step_time_s": sum(seconds.values()),
+            "verdict": "memory" if memory > limit else _bound(seconds),
+        }
+    )
 
 
 def _interval(point: Point, step_time_s: float, memory_bytes: float) -> Row:

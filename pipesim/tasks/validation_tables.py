@@ -22,7 +22,7 @@ _ERRORS = ("mean", "median", "bias", "90th percentile")
 
 
 def by_source(subsets: Sequence[Subset], scored: Scores) -> Table:
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for each in subsets:
         ours = scored[each.name][OURS]
         rows.append((each.name, each.role, *_errors(ours.plain), *_errors(ours.scaled)[1:], ours.one_run))
@@ -41,11 +41,20 @@ def by_source(subsets: Sequence[Subset], scored: Scores) -> Table:
 def beside_others(subsets: Sequence[Subset], scored: Scores) -> Table:
     """Mean errors of every way to predict the same rows, as they come and after one factor for the source."""
     ways = (OURS, OWN_MFU, ONE_MFU, PEER)
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for each in subsets:
         mine = scored[each.name]
         scaled = (mine[OURS].scaled.mean, mine[PEER].scaled.mean)
-        rows.append((each.name, each.role, mine[OURS].plain.rows, *(mine[way].plain.mean for way in ways), *scaled, mine[PEER].plain.rows))
+        rows.append(
+            (
+                each.name,
+                each.role,
+                mine[OURS].plain.rows,
+                *(mine[way].plain.mean for way in ways),
+                *scaled,
+                mine[PEER].plain.rows,
+            )
+        )
     return Table(
         title="Mean error beside simpler ways to predict",
         columns=(
@@ -63,7 +72,15 @@ def layout_choice(subsets: Sequence[Subset], scored: Scores) -> Table | None:
         mine = scored[each.name]
         ours, own, peer = (mine[way].regret for way in (OURS, OWN_MFU, PEER))
         if ours.groups:
-            found = (ours.mean, ours.largest, ours.rank_correlation, own.mean, own.largest, own.rank_correlation, peer.mean)
+            found = (
+                ours.mean,
+                ours.largest,
+                ours.rank_correlation,
+                own.mean,
+                own.largest,
+                own.rank_correlation,
+                peer.mean,
+            )
             rows.append((each.name, each.role, ours.groups, ours.rows, *found, peer.largest, peer.rank_correlation))
     if not rows:
         return None
@@ -89,7 +106,13 @@ def by_class(validation: Validation, role: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name in classes.CLASSES:
         for each in summary.by_class(validation, name, role):
-            rows.append((name.replace("_", " "), each.name, *_errors(summary.score(validation, each.rows, validation.predicted.step_time_s).plain)))
+            rows.append(
+                (
+                    name.replace("_", " "),
+                    each.name,
+                    *_errors(summary.score(validation, each.rows, validation.predicted.step_time_s).plain),
+                )
+            )
     return Table(
         title=f"Error of the step time, by class of run: {role}",
         columns=(*_texts("class", "value"), _count("rows"), *_percents(*_ERRORS)),
@@ -172,11 +195,28 @@ def coverage(validation: Validation) -> Table:
     for quantity, mask in (("step time", validation.timed & kept), ("memory", summary.has_memory(validation))):
         for role in dict.fromkeys(validation.roles):
             mine = mask & np.array([each == role for each in validation.roles], bool)
-            for name, some in (("all", mine), ("like measured ones", mine & ~extrapolates), ("extrapolating", mine & extrapolates)):
-                rows.append((quantity, role, name, int(some.sum()), _covered(validation, some, quantity), _width(validation, some, quantity)))
+            for name, some in (
+                ("all", mine),
+                ("like measured ones", mine & ~extrapolates),
+                ("extrapolating", mine & extrapolates),
+            ):
+                rows.append(
+                    (
+                        quantity,
+                        role,
+                        name,
+                        int(some.sum()),
+                        _covered(validation, some, quantity),
+                        _width(validation, some, quantity),
+                    )
+                )
     return Table(
         title="How often the measurement lies in its interval",
-        columns=(*_texts("quantity", "table", "rows that are"), _count("rows"), *_percents("covered", "median half-width")),
+        columns=(
+            *_texts("quantity", "table", "rows that are"),
+            _count("rows"),
+            *_percents("covered", "median half-width"),
+        ),
         rows=tuple(rows),
         note=f"The intervals are meant to hold {100 * intervals.COVERAGE:g} %. Their widths come from the calibration table; "
         "the dev table had no part in them.",
@@ -184,7 +224,10 @@ def coverage(validation: Validation) -> Table:
 
 
 def terms(known: intervals.Residuals) -> Table:
-    rows = tuple((name, known.step_time[name], known.memory[name], intervals.REASONS.get(name, _ALWAYS.get(name, ""))) for name in known.step_time)
+    rows = tuple(
+        (name, known.step_time[name], known.memory[name], intervals.REASONS.get(name, _ALWAYS.get(name, "")))
+        for name in known.step_time
+    )
     return Table(
         title="What makes an interval wide",
         columns=(*_texts("term"), _percent("step time"), _percent("memory"), *_texts("counts where")),

@@ -18,8 +18,10 @@ LARGEST = 3
 
 def worst(validation: Validation, role: str, rows: int) -> Table | None:
     """Of the scored and kept rows of one table, at most a third of them from one source."""
-    index = [i for i in np.flatnonzero(validation.timed) if validation.roles[i] == role and classes.kept(validation.measurements[i])]
-    off = np.abs(np.log(validation.predicted.step_time_s / validation.measured_s, where=validation.timed, out=np.zeros(len(validation.timed))))
+    timed = np.flatnonzero(validation.timed).tolist()
+    index = [i for i in timed if validation.roles[i] == role and classes.kept(validation.measurements[i])]
+    off = np.zeros(len(validation.timed))
+    off[timed] = np.abs(np.log(validation.predicted.step_time_s[timed] / validation.measured_s[timed]))
     index.sort(key=lambda i: (-off[i], validation.measurements[i].id))
     chosen = _mixed(validation, index, rows)
     if not chosen:
@@ -38,7 +40,7 @@ def worst(validation: Validation, role: str, rows: int) -> Table | None:
 
 
 def _mixed(validation: Validation, index: Sequence[int], rows: int) -> list[int]:
-    most, chosen, taken = max(1, -(-rows // 3)), [], dict[str, int]()
+    most, chosen, taken = max(1, -(-rows // 3)), list[int](), dict[str, int]()
     for i in index:
         source = validation.measurements[i].source
         if taken.get(source, 0) < most and len(chosen) < rows:
@@ -59,7 +61,8 @@ def _row(validation: Validation, i: int) -> tuple[Cell, ...]:
     odd = max(mine, key=lambda item: mine[item] - usual[item])
     return (
         each.id,
-        f"{each.point.model.name} t{layout.t} p{layout.p} d{layout.d} b{training.micro_batch} {each.point.schedule} {training.recompute}",
+        f"{each.point.model.name} t{layout.t} p{layout.p} d{layout.d} b{training.micro_batch} {each.point.schedule} "
+        f"{training.recompute}",
         validation.measured_s[i],
         float(predicted.step_time_s[i]),
         float(predicted.step_time_s[i] / validation.measured_s[i] - 1),
