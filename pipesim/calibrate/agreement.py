@@ -18,7 +18,7 @@ CONSTANCY = 0.05
 FAR = 3.5
 """Robust standard scores beyond this are outliers. Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers", 1993."""
 
-LEAST_SPREAD = 0.0125
+LEAST_SPREAD = 0.02
 """Of log errors: runs that agree better than this are no yardstick for the others."""
 
 SLOW = 0.01
@@ -28,7 +28,7 @@ SLOW = 0.01
 def refuse_impossible(runs: Sequence[Run], predicted: Predicted) -> None:
     """Raises ``Invalid`` for runs faster than their GPUs at peak."""
     problems = [
-        f"{run.name}: step_time_s={run.step_time_s:g} is less than the {least_s:.4g} s that the model's FLOPs take on "
+        f"measurements: {run.name}: step_time_s={run.step_time_s:g} is less than the {least_s:.4g} s that the FLOPs take on "
         f"{run.gpus} GPUs at peak: a time, a unit, a batch or a number of GPUs is wrong. Nearest: step_time_s={least_s:.4g}."
         for run, least_s in zip(runs, predicted.mean_flops_s.tolist(), strict=True)
         if run.step_time_s < least_s

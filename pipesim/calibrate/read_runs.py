@@ -109,7 +109,8 @@ def _there_are(usable: Sequence[tuple[int, Measurement]]) -> str:
 
 
 def _run(number: int, row: Measurement, cells: Mapping[str, str]) -> Run:
-    assert row.point is not None and row.step_time_s is not None
+    assert row.point is not None
+    assert row.step_time_s is not None
     try:
         tflops = float(cells.get("tflops_per_gpu", "")) or None
     except ValueError:

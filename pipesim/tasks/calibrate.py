@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from pipesim import config as configs
-from pipesim.calibrate import constants, doubts, own_runs
+from pipesim.calibrate import agreement, constants, own_runs
 from pipesim.calibrate.constants import Constant
 from pipesim.calibrate.fit import Fit, fit
-from pipesim.calibrate.own_runs import Run
+from pipesim.calibrate.predict import predict
+from pipesim.calibrate.read_runs import read_runs
 from pipesim.checks import Invalid
+from pipesim.specs import Point
 from pipesim.tasks import Done
 from pipesim.tasks.calibrate_page import page
 
@@ -28,13 +29,17 @@ def calibrate(config: Mapping[str, Any]) -> Done:
     if problems := list(_problems(config)):
         raise Invalid(problems)
     path = Path(config["measurements"])
-    runs = own_runs.read(path, config, configs.library("model"), configs.build)
-    chosen = _constants(runs, asked["constants"] or ())
-    fitted = fit([run.point for run in runs], [run.step_time_s for run in runs], chosen)
-    date = asked["date"] or datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
+    read = read_runs(path, config)
+    runs, points = read.runs, [run.point for run in read.runs]
+    predicted = predict(points)
+    agreement.refuse_impossible(runs, predicted)
+    chosen = _constants(points, asked["constants"] or ())
+    fitted = fit(points, [run.step_time_s for run in runs], chosen, [run.source for run in runs])
+    date = asked["date"] or read.date or datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
     files = _configs(config, fitted, f"fitted to {path.name} ({len(runs)} measured), {date}")
-    warnings = [*doubts.before_fit(runs), *doubts.after_fit(runs, fitted.error_after)]
-    return Done(document=page(asked["name"], runs, fitted, warnings), files=dict(files))
+    found = [*agreement.warnings(runs, predicted), *agreement.outliers(runs, fitted.error_after)]
+    counted = agreement.convention(runs, predicted)
+    return Done(document=page(asked["name"], read, fitted, [*read.warnings, *found], counted), files=dict(files))
 
 
 def _problems(config: Mapping[str, Any]) -> list[str]:
@@ -59,9 +64,8 @@ def _problems(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _constants(runs: Sequence[Run], names: Sequence[str]) -> list[Constant]:
+def _constants(points: Sequence[Point], names: Sequence[str]) -> list[Constant]:
     """Those asked for, or all that these runs can be fitted by; a factor cannot move what is 0."""
-    points = [run.point for run in runs]
     found = constants.fitted(points, names)
     fixed = [each.name for each in found if not each.is_share and constants.value(points[0], each.name) == 0]
     if fixed:

@@ -7,25 +7,35 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipesim.calibrate.fit import Fit
-from pipesim.calibrate.own_runs import Run
 from pipesim.calibrate.predict import predict
+from pipesim.calibrate.runs import Run, Runs
 from pipesim.costs.columns import FloatArray
-from pipesim.report.document import Cell, Column, Document, Observations, Section, Table
+from pipesim.report.document import Block, Cell, Column, Document, Observations, Section, Table
 
 
-def page(name: str, runs: Sequence[Run], fitted: Fit, warnings: Sequence[str]) -> Document:
-    sections = [
+def page(name: str, read: Runs, fitted: Fit, warnings: Sequence[str], counted: str | None) -> Document:
+    """``counted`` says what the printed TFLOP/s of the runs count, if any are printed."""
+    runs = read.runs
+    said: tuple[Block, ...] = (
+        _use(name, fitted),
+        _constants(fitted),
+        _errors(fitted),
+        *_claims("What these runs cannot tell apart", _alike(fitted)),
+    )
+    each: tuple[Block, ...] = (_seconds(runs, fitted), *_memory(runs), *((counted,) if counted else ()))
+    sections = (
+        *([Section(title="Look at these", blocks=_claims("Warnings", warnings))] if warnings else []),
+        Section(title="What the runs say", blocks=said),
         Section(
-            title="What the runs say", blocks=(_use(name, fitted), _constants(fitted), _errors(fitted), *_alike(fitted))
+            title="Each run", blocks=(*each, *_claims("What no column says is as the config has it", read.assumed))
         ),
-        Section(title="Each run", blocks=(_seconds(runs, fitted), *_memory(runs))),
-    ]
-    if warnings:
-        sections.insert(
-            0, Section(title="Look at these", blocks=(Observations(title="Warnings", claims=tuple(warnings)),))
-        )
+    )
     many = "one run" if len(runs) == 1 else f"{len(runs)} runs"
-    return Document(title=f"Calibration of {runs[0].point.stack.name} to {many}", sections=tuple(sections))
+    return Document(title=f"Calibration of {runs[0].point.stack.name} to {many}", sections=sections)
+
+
+def _claims(title: str, claims: Sequence[str]) -> tuple[Observations, ...]:
+    return (Observations(title=title, claims=tuple(claims)),) if claims else ()
 
 
 def _use(name: str, fitted: Fit) -> str:
@@ -64,9 +74,8 @@ def _errors(fitted: Fit) -> Table:
     return Table(title="Predicted over measured, less one", columns=columns, rows=rows)
 
 
-def _alike(fitted: Fit) -> list[Observations]:
-    claims = [f"{one} and {other} (correlation {each:+.2f})" for one, other, each in fitted.alike]
-    return [Observations(title="What these runs cannot tell apart", claims=tuple(claims))] if claims else []
+def _alike(fitted: Fit) -> list[str]:
+    return [f"{one} and {other} (correlation {each:+.2f})" for one, other, each in fitted.alike]
 
 
 def _seconds(runs: Sequence[Run], fitted: Fit) -> Table:
