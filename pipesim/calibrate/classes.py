@@ -29,8 +29,9 @@ _PRINTED = "as printed, kind not stated"
 STALLING, STALL_GPUS = "nanotron-playbook", 128
 STALL_RULE = (
     f"About 30 % of {STALLING}'s rows carry a stall of about a second in every micro-batch that no column explains. Its rows "
-    f"are scored whole, and again those that a rule keeps by configuration alone: no pipeline, tensor ranks inside one node, "
-    f"at most {STALL_GPUS} GPUs. The rule was chosen by how often such configurations stall; it looks at no row's time."
+    f"are scored whole, and again those that a rule keeps by configuration alone: at most {STALL_GPUS} GPUs, tensor ranks "
+    "inside one node, at most two stages, and with two on several nodes ZeRO-1. The rule was chosen by how often such "
+    "configurations stall; it looks at no row's time."
 )
 
 
@@ -52,7 +53,8 @@ def kept(measurement: Measurement) -> bool:
     if measurement.source != STALLING or point is None:
         return True
     inside = point.layout.t <= point.cluster.gpus_per_node
-    return point.layout.p == 1 and inside and point.cluster.gpus <= STALL_GPUS
+    few = point.layout.p == 1 or (point.layout.p == 2 and (point.layout.zero == 1 or point.cluster.gpus <= 8))
+    return few and inside and point.cluster.gpus <= STALL_GPUS
 
 
 def is_moe(measurement: Measurement) -> bool:
