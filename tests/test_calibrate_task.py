@@ -160,6 +160,7 @@ def test_what_looks_wrong_is_in_the_report(asked: Any) -> None:
     assert "row 5 (e) is predicted -" in text
 
 
+@pytest.mark.slow
 def test_a_table_of_the_published_kind_is_read_too(asked: Any) -> None:
     """One of BigScience's runs, in the columns of the packaged tables."""
     packaged = Path(config.__file__).parent / "calibrate" / "data" / "dev.csv.gz"
