@@ -219,3 +219,38 @@ def test_the_readmes_example_works(asked: Any) -> None:
     text = markdown.to_markdown(done.document)
     assert f"to {len(table) - 1} runs" in done.document.title
     assert "Warnings" not in text
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (("task.calibrate.name=nemo",), "task.calibrate.name=nemo is a file of conf/stack already"),
+        (("task.calibrate.name=jean_zay_a100",), "task.calibrate.name=jean_zay_a100 is a file of conf/cluster already"),
+        (("task.calibrate.date=yesterday",), "task.calibrate.date='yesterday' must be a date. Nearest: 'YYYY-MM-DD'."),
+    ],
+)
+def test_names_that_mean_something_already_and_dates_that_are_none_are_refused(
+    asked: Any, overrides: tuple[str, ...], told: str
+) -> None:
+    (problem,) = refused(asked(ONE, *overrides))
+    assert problem.startswith(told)
+
+
+def test_a_table_of_any_name_makes_a_config_that_loads_as_it_was_written(asked: Any) -> None:
+    done = calibrate(asked(ONE, "task.calibrate.date=2026-01-02", name='my "runs" ${oc.env:HOME}: 😀.csv'))
+    stack = loaded(config.StackConf, done.files["conf/stack/calibrated.yaml"])
+    assert stack["source"].startswith("fitted to my _runs_")
+    assert "$" not in stack["source"]
+
+
+def test_every_run_stands_in_a_table_with_its_seconds_before_and_after(asked: Any) -> None:
+    head, line = str(calibrate(asked(ONE)).files["runs.csv"]).splitlines()
+    run = dict(zip(head.split(","), line.split(","), strict=True))
+    assert (run["row"], run["id"], float(run["measured_step_time_s"])) == ("1", "bloom", 120)
+    assert float(run["before_step_time_s"]) < 110
+    assert float(run["after_step_time_s"]) == pytest.approx(120, rel=0.02)
+
+
+def test_a_path_needs_no_quotes_on_the_command_line() -> None:
+    words = compose.with_quoted_texts(["measurements=my runs (June).csv"])
+    assert words == ["measurements='my runs (June).csv'"]
