@@ -22,7 +22,9 @@ FIGURES = "figures.json"
 def validate(config: Mapping[str, Any]) -> Done:
     """Raises ``Invalid`` for a table that cannot be read; a row that cannot be predicted says why."""
     known, path = _catalog(config), config["measurements"]
-    tables = [(name, packaged(name, known)) for name in TABLES] if path is None else [("own", rows.read(Path(path), known))]
+    tables = (
+        [(name, packaged(name, known)) for name in TABLES] if path is None else [("own", rows.read(Path(path), known))]
+    )
     found = validated(tables)
     peer = peers.llm_analysis(found.measurements, [role != "own" for role in found.roles])
     files: dict[str, str | bytes] = {
@@ -35,4 +37,6 @@ def validate(config: Mapping[str, Any]) -> Done:
 def _catalog(config: Mapping[str, Any]) -> Catalog:
     """The libraries of conf/, with the stack and costs that were asked for in the place of those of their names."""
     known, stack = catalog(), configs.build_stack(config["stack"])
-    return dataclasses.replace(known, stacks={**known.stacks, stack.name: stack}, costs=configs.build_costs(config["costs"]))
+    return dataclasses.replace(
+        known, stacks={**known.stacks, stack.name: stack}, costs=configs.build_costs(config["costs"])
+    )

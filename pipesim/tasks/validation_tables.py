@@ -59,31 +59,23 @@ def beside_others(subsets: Sequence[Subset], scored: Scores) -> Table:
 
 
 def layout_choice(subsets: Sequence[Subset], scored: Scores) -> Table | None:
+    ways = (OURS, OWN_MFU, PEER)
     rows: list[tuple[Cell, ...]] = []
     for each in subsets:
         mine = scored[each.name]
-        ours, own, peer = (mine[way].regret for way in (OURS, OWN_MFU, PEER))
-        if ours.groups:
-            found = (
-                ours.mean,
-                ours.largest,
-                ours.rank_correlation,
-                own.mean,
-                own.largest,
-                own.rank_correlation,
-                peer.mean,
-            )
-            rows.append((each.name, each.role, ours.groups, ours.rows, *found, peer.largest, peer.rank_correlation))
+        if mine[OURS].regret.groups:
+            whole = (each.name, each.role, mine[OURS].regret.groups, mine[OURS].regret.rows, mine[OURS].regret.median)
+            regrets = (mine[way].regret for way in ways)
+            rows.append((*whole, *(cell for r in regrets for cell in (r.mean, r.largest, r.rank_correlation))))
     if not rows:
         return None
-    ways = (OURS, "constant MFU", PEER)
     return Table(
         title="What choosing the predicted best layout costs",
         columns=(
-            *_texts("source", "table"), _count("groups"), _count("runs"),
+            *_texts("source", "table"), _count("groups"), _count("runs"), _percent("median regret"),
             *(
                 Column(title=f"{way}: {what}", kind="number" if what == "rank correlation" else "percent")
-                for way in ways for what in ("regret", "largest", "rank correlation")
+                for way in (OURS, "constant MFU", PEER) for what in ("regret", "largest", "rank correlation")
             ),
         ),
         rows=tuple(rows),
