@@ -254,3 +254,10 @@ def test_every_run_stands_in_a_table_with_its_seconds_before_and_after(asked: An
 def test_a_path_needs_no_quotes_on_the_command_line() -> None:
     words = compose.with_quoted_texts(["measurements=my runs (June).csv"])
     assert words == ["measurements='my runs (June).csv'"]
+
+
+def test_of_many_warnings_of_one_kind_ten_are_told_and_the_others_counted(asked: Any) -> None:
+    lines = (HEAD, "a,4,12,8,2,2048,104.7", *(f"r{n},4,12,8,2,2048,{130 + n}" for n in range(13)))
+    text = markdown.to_markdown(calibrate(asked(lines, "task.calibrate.constants=[stack.gemm_efficiency]")).document)
+    assert text.count("are one configuration") == 10
+    assert "… and 3 more of this kind." in text
