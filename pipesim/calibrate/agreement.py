@@ -21,6 +21,9 @@ FAR = 3.5
 LEAST_SPREAD = 0.02
 """Of log errors: runs that agree better than this are no yardstick for the others."""
 
+MOST = 10
+"""Warnings of one kind that are told one by one."""
+
 SLOW = 0.01
 """A share of the peak that no useful run stays under."""
 
@@ -40,18 +43,33 @@ def refuse_impossible(runs: Sequence[Run], predicted: Predicted) -> None:
 def warnings(runs: Sequence[Run], predicted: Predicted) -> list[str]:
     """Everything to look at again before the fit is believed, a sentence each."""
     flops = _printed_flops(runs, predicted)
-    return [*_idle(runs, predicted), *_inconstant(runs, flops), *_unit(runs, flops), *_repeated(runs), *_spanning(runs)]
+    kinds = (
+        _idle(runs, predicted),
+        _inconstant(runs, flops),
+        _unit(runs, flops),
+        _repeated(runs),
+        _spanning(runs),
+    )
+    return [warning for kind in kinds for warning in _first(list(kind))]
+
+
+def _first(found: list[str]) -> list[str]:
+    """Of one kind no more than a reader reads."""
+    left = len(found) - MOST
+    return found if left <= 0 else [*found[:MOST], f"… and {left} more of this kind."]
 
 
 def outliers(runs: Sequence[Run], error: FloatArray) -> list[str]:
-    """Rows whose log(predicted / measured) is far from the others'."""
+    """Rows whose log(predicted / measured) is far from the others', the farthest first."""
     off = error - np.median(error)
     scale = max(1.4826 * float(np.median(np.abs(off))), LEAST_SPREAD)  # of a normal distribution: its MAD
-    return [
-        f"{run.name} is predicted {100 * math.expm1(each):+.0f} % off, out of line with the others: look at it again."
-        for run, each, far in zip(runs, error.tolist(), np.abs(off) / scale > FAR, strict=True)
-        if far
-    ]
+    score = np.abs(off) / scale
+    far = [i for i in np.argsort(-score, kind="stable").tolist() if score[i] > FAR]
+    found = (
+        f"{runs[i].name} is predicted {100 * math.expm1(error[i]):+.0f} % off, out of line with the others: look at it again."
+        for i in far
+    )
+    return _first(list(found))
 
 
 def convention(runs: Sequence[Run], predicted: Predicted) -> str | None:

@@ -2,15 +2,16 @@
 
 Residuals are log(predicted / measured) over ``NOISE``; beyond one they count linearly (Huber), so that outliers hardly
 pull. Constants move in spreads of their prior, a normal one around the value before (``constants.Constant``); the
-sources' weights are equal, whatever their numbers of rows. The optimiser is scipy's trust-region reflective least
-squares; its Jacobian is by finite differences of ``STEP`` spreads.
+sources' weights are equal, whatever their numbers of rows. Gauss-Newton: slopes by finite differences, then scipy's
+bounded least squares on the straightened problem, and again from there.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,7 +35,13 @@ TOP_ROWS = 30
 """More rows of one source are no more evidence: they share what the model leaves out."""
 
 STEP = 0.05
-EVALUATIONS = 30
+"""Of finite differences, in spreads."""
+
+ROUNDS, SETTLED = 8, 0.02
+"""The fit ends after so many rounds, or once a constant moves less than this, in spreads."""
+
+SHARES = (1.0, 0.5, 0.25, 0.125)
+"""Of a round's way, tried in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +54,10 @@ class FittedConstant:
     after: float
     low: float
     high: float
+    spread: float
+    """Of its prior, a factor or a difference."""
     steps: float
-    """Prior spreads that it moved."""
+    """Spreads that it moved."""
     is_known: bool
     """Whether the data say anything about it."""
 
@@ -96,42 +105,90 @@ def fit(
     A constant moves by one factor (a share by one difference) on all points, whose own values may differ. ``weights``
     multiply what a row counts. Raises ``ValueError`` if there is no run, or a time that is no positive number.
     """
-    from scipy.optimize import least_squares
-
     measured = np.log(_checked(step_time_s, len(points)))
     roots = np.sqrt(source_weights(sources or [""] * len(points)) * (1.0 if weights is None else np.asarray(weights)))
-    start = np.zeros(len(constants))
-    bounds = _bounds(points, constants)
 
     def errors(steps: FloatArray) -> FloatArray:
         return np.log(predict(moved(points, constants, steps)).step_time_s) - measured
 
-    def residuals(steps: FloatArray) -> FloatArray:
-        return np.concatenate([roots * _huber(errors(steps) / NOISE), steps])
-
-    def jacobian(steps: FloatArray) -> FloatArray:
-        here = residuals(steps)
-        signs = np.where(steps + STEP <= bounds[1], STEP, -STEP)
-        there = (residuals(steps + sign * one) for sign, one in zip(signs, np.eye(len(steps)), strict=True))
-        return np.stack([(each - here) / sign for each, sign in zip(there, signs, strict=True)], axis=1)
-
-    before = errors(start)
+    before = errors(np.zeros(len(constants)))
     if not constants:
         return Fit(constants=(), correlation=np.zeros((0, 0)), error_before=before, error_after=before)
-    found = least_squares(residuals, start, jacobian, bounds=bounds, max_nfev=EVALUATIONS, xtol=1e-4, ftol=1e-5)
-    after = errors(found.x)
-    covariance = np.linalg.pinv(found.jac.T @ found.jac)
-    deviation = np.sqrt(np.diag(covariance))
+    steps, after, slopes = _found(errors, before, roots, _bounds(points, constants))
+    covariance, deviation = _spread(slopes, after, roots)
     wide = deviation * max(1.0, 1.4826 * float(np.median(np.abs(after))) / NOISE)  # of a normal distribution: its MAD
     return Fit(
         constants=tuple(
-            _told(constant, value(_first(points, constant), constant.name), float(steps), min(float(each), 1.0))
-            for constant, steps, each in zip(constants, found.x, wide, strict=True)
+            _told(constant, value(_first(points, constant), constant.name), float(moves), min(float(each), 1.0))
+            for constant, moves, each in zip(constants, steps, wide, strict=True)
         ),
         correlation=covariance / np.outer(deviation, deviation),
         error_before=before,
         error_after=after,
     )
+
+
+Bounds = tuple[FloatArray, FloatArray]
+Errors = Callable[[FloatArray], FloatArray]
+
+
+def _found(
+    errors: Errors, before: FloatArray, roots: FloatArray, bounds: Bounds
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The best steps, the errors there and their slopes, shape (runs, constants).
+
+    Errors bend little, so each round solves the problem with straight ones and predicts anew where that ends; a round
+    that does not help goes half as far.
+    """
+    from scipy.optimize import least_squares
+
+    def residuals(error: FloatArray, steps: FloatArray) -> FloatArray:
+        return np.concatenate([roots * _huber(error / NOISE), steps])
+
+    here, error = np.zeros(len(bounds[0])), before
+    for _ in range(ROUNDS):
+        slopes = _slopes(errors, here, error, bounds)
+        straight = partial(_straight, residuals, here, error, slopes)
+        ahead = least_squares(straight, here, bounds=bounds).x - here
+        cost = float(np.sum(residuals(error, here) ** 2))
+        for share in SHARES:
+            there = here + share * ahead
+            found = errors(there)
+            if float(np.sum(residuals(found, there) ** 2)) <= cost:
+                break
+        else:
+            break
+        here, error = there, found
+        if np.max(np.abs(ahead)) < SETTLED:
+            break
+    return here, error, slopes
+
+
+def _straight(
+    residuals: Callable[[FloatArray, FloatArray], FloatArray],
+    here: FloatArray,
+    error: FloatArray,
+    slopes: FloatArray,
+    steps: FloatArray,
+) -> FloatArray:
+    """Residuals as if errors were straight lines."""
+    return residuals(error + slopes @ (steps - here), steps)
+
+
+def _slopes(errors: Errors, here: FloatArray, error: FloatArray, bounds: Bounds) -> FloatArray:
+    """Finite differences, away from a bound."""
+    signs = np.where(here + STEP <= bounds[1], STEP, -STEP)
+    there = (errors(here + sign * one) for sign, one in zip(signs, np.eye(len(here)), strict=True))
+    return np.stack([(each - error) / sign for each, sign in zip(there, signs, strict=True)], axis=1)
+
+
+def _spread(slopes: FloatArray, after: FloatArray, roots: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Covariance and standard deviations after the fit, in prior spreads. Outliers count as the Huber loss lets them."""
+    scaled = np.abs(after / NOISE)
+    pull = np.where(scaled <= 1, 1.0, 1 / np.sqrt(np.maximum(2 * scaled - 1, 1.0)))
+    jacobian = np.concatenate([(roots * pull / NOISE)[:, None] * slopes, np.eye(slopes.shape[1])])
+    covariance = np.linalg.inv(jacobian.T @ jacobian)
+    return covariance, np.sqrt(np.diag(covariance))
 
 
 def _told(constant: Constant, before: float, steps: float, deviation: float) -> FittedConstant:
@@ -142,6 +199,7 @@ def _told(constant: Constant, before: float, steps: float, deviation: float) -> 
         after=constant.moved(before, steps),
         low=constant.moved(before, steps - 2 * deviation),
         high=constant.moved(before, steps + 2 * deviation),
+        spread=constant.spread,
         steps=steps,
         is_known=deviation < SILENT,
     )

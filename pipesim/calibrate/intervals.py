@@ -23,7 +23,7 @@ INTERVALS = "intervals.json"
 
 ALWAYS = ("scatter", "study")
 REASONS = {
-    "stack": "stack {stack} has not been calibrated",
+    "stack": "{stack} has not been calibrated",
     "chip": "{chip} has not been measured with {stack}",
     "moe": "mixture-of-experts runs are few",
     "fp8": "fp8 runs are few",

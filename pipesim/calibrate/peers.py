@@ -48,17 +48,17 @@ def llm_analysis(measurements: Sequence[Measurement], packaged: Sequence[bool]) 
     )
     for i in asked:
         values[i] = step_time_s(measurements[i].point)
+    return Peer(step_time_s=values, note=_note(version, live, own_rows=not all(packaged)))
+
+
+def _note(version: str, live: str | None, *, own_rows: bool) -> str:
     note = (
-        f"{NAME} {version} with flops_efficiency={FLOPS_EFFICIENCY}, nothing fitted: its latency_per_iter, which counts no "
-        "bubble and no communication."
+        f"{NAME} {live if own_rows and live else version} with flops_efficiency={FLOPS_EFFICIENCY}, nothing fitted: its "
+        "latency_per_iter, which counts no bubble and no communication; it knows no context parallelism."
     )
-    if not all(packaged):
-        note += (
-            f" Own rows were asked of the installed {live}."
-            if live
-            else f" It is not installed: own rows have no figure (pip install {NAME})."
-        )
-    return Peer(step_time_s=values, note=note)
+    if own_rows and not live:
+        note += f" It is not installed, so that own rows have no figure of it: pip install {NAME}."
+    return note
 
 
 def installed() -> str | None:

@@ -48,6 +48,7 @@ class Regret:
     groups: int
     rows: int
     mean: float
+    median: float
     largest: float
     rank_correlation: float
     """Spearman's, mean of the groups in which prediction and measurement both know an order."""
@@ -71,7 +72,7 @@ def question(measurement: Measurement) -> tuple[str, ...]:
 def regret(groups: Sequence[Sequence[int]], predicted: FloatArray, measured: FloatArray) -> Regret:
     """Choosing the predicted best of each group. Where several are predicted equally fast, the mean over them."""
     if not groups:
-        return Regret(groups=0, rows=0, mean=np.nan, largest=np.nan, rank_correlation=np.nan)
+        return Regret(groups=0, rows=0, mean=np.nan, median=np.nan, largest=np.nan, rank_correlation=np.nan)
     each = [_one(predicted[list(members)], measured[list(members)]) for members in groups]
     orders = [scores.rank_correlation(predicted[list(members)], measured[list(members)]) for members in groups]
     known = [order for order in orders if not np.isnan(order)]
@@ -79,6 +80,7 @@ def regret(groups: Sequence[Sequence[int]], predicted: FloatArray, measured: Flo
         groups=len(groups),
         rows=sum(map(len, groups)),
         mean=float(np.mean(each)),
+        median=float(np.median(each)),
         largest=float(np.max(each)),
         rank_correlation=float(np.mean(known)) if known else np.nan,
     )

@@ -2,8 +2,9 @@
 
 ``scatter``  the 90 % split-conformal quantile of |log(measured / predicted)|, every source weighted alike
 ``study``    the shift of a study that its stack was not calibrated on. Nobody has such rows for calibrated stacks, so
-             the shift is taken from neighbours: what the closest other stack is off for each source (median over its
-             rows); 1.645 standard deviations, estimated from the median over sources
+             the shift is taken from neighbours: what the two closest other stacks are off for each source (median over
+             its rows, mean of the two sizes, for the closest alone may be so by luck); 1.645 root mean squares over
+             sources. None for memory, which is counted rather than fitted, and printed by too few sources
 ``stack``    the same rows predicted as every other stack: the 90 % quantile, in excess of the above
 ``chip``     the same rows predicted with the matrix efficiency of the stack's other chips: likewise
 ``moe``, ``fp8``  the quantile of such rows, likewise
@@ -22,7 +23,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
@@ -43,8 +44,8 @@ MOST_PER_SOURCE = 200
 STATED = ("gradient_bytes", "reduce_bytes", "logits_gathered", "synchronous")
 """What a stack is known to do, which no calibration finds."""
 
-_NORMAL_90, _NORMAL_50 = 1.645, 0.6745
-"""Quantiles of the absolute value of a standard normal variable."""
+_NORMAL_90 = 1.645
+"""The 90 % quantile of the absolute value of a standard normal variable."""
 
 
 class Rest(NamedTuple):
@@ -82,7 +83,7 @@ def _terms(usable: Sequence[Measurement], stacks: Mapping[str, StackSpec], quant
     names = sorted({point.stack.name for point in _points(thin)})
     others = {name: _as_another(thin, stacks[name], quantity) for name in names}
     scatter = quantile(rests(plain, _points(plain), quantity))
-    study = _NORMAL_90 / _NORMAL_50 * _closest(others)
+    study = _NORMAL_90 * _shift(others) if quantity == "step_time_s" else 0.0
     excess = {
         "stack": quantile([rest for each in others.values() for rest in each]),
         "chip": quantile(_other_chips(thin, quantity)),
@@ -127,13 +128,13 @@ def _as_another(measurements: Sequence[Measurement], other: StackSpec, quantity:
     return rests(rows, points, quantity) if rows else []
 
 
-def _closest(others: Mapping[str, Sequence[Rest]]) -> float:
-    """Median over sources of how far the closest other stack is off."""
+def _shift(others: Mapping[str, Sequence[Rest]]) -> float:
+    """Root mean square over sources of how far their two closest other stacks are off."""
     shifts: dict[str, list[float]] = {}
     for each in others.values():
         for source in {rest.source for rest in each}:
             shifts.setdefault(source, []).append(abs(median(rest.log for rest in each if rest.source == source)))
-    return median(min(shift) for shift in shifts.values()) if shifts else 0.0
+    return math.sqrt(fmean(fmean(sorted(each)[:2]) ** 2 for each in shifts.values())) if shifts else 0.0
 
 
 def _other_chips(measurements: Sequence[Measurement], quantity: str) -> list[Rest]:

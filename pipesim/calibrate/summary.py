@@ -9,16 +9,13 @@ import numpy as np
 
 from pipesim.calibrate import baselines, classes, regret, scores
 from pipesim.calibrate.regret import Regret
+from pipesim.calibrate.rows import Measurement
 from pipesim.calibrate.scores import Confusion, Errors, Mask
 from pipesim.calibrate.validate import Validation
 from pipesim.costs.columns import FloatArray
 
-OURS, OWN_MFU, ONE_MFU, PEER = (
-    "pipesim",
-    "constant MFU, fitted to this source",
-    "constant MFU, one for all",
-    "llm-analysis",
-)
+OURS, PEER = "pipesim", "llm-analysis"
+OWN_MFU, ONE_MFU = "constant MFU, fitted to these rows", "constant MFU, one for all"
 NEAR = 0.1
 """Predictions within this fraction of the capacity are left out of the second confusion."""
 
@@ -46,7 +43,7 @@ class Score:
 
 def subsets(validation: Validation, rows: Mask) -> list[Subset]:
     """One for each source that has some of the rows; one with stalls a second time, with those that the rule keeps."""
-    kept = np.array([classes.kept(each) for each in validation.measurements], bool)
+    kept = validation.which(classes.kept)
     found = []
     for source, role in validation.sources():
         mine = rows & validation.of_source(source, role)
@@ -59,8 +56,7 @@ def subsets(validation: Validation, rows: Mask) -> list[Subset]:
 def by_class(validation: Validation, name: str, role: str) -> list[Subset]:
     """Scored and kept rows of one table, by the values of a class."""
     values = np.array([classes.classes(each).get(name, "") for each in validation.measurements])
-    mine = validation.timed & np.array([each == role for each in validation.roles], bool)
-    mine &= np.array([classes.kept(each) for each in validation.measurements], bool)
+    mine = validation.timed & validation.of_role(role) & validation.which(classes.kept)
     order = classes.CLASSES[name] or tuple(dict.fromkeys(values[mine].tolist()))
     found = [Subset(name=value, role=role, rows=mine & (values == value)) for value in order]
     return [each for each in found if each.rows.any()]
@@ -68,15 +64,18 @@ def by_class(validation: Validation, name: str, role: str) -> list[Subset]:
 
 def rivals(validation: Validation, peer_s: FloatArray) -> dict[str, FloatArray]:
     """Step times of every row by name of the way to predict them; not a number where it has none."""
-    timed, peak_s = validation.timed, validation.predicted.mean_flops_s
-    own = np.full(len(timed), np.nan)
-    for source, role in validation.sources():
-        mine = timed & validation.of_source(source, role)
-        own[mine] = peak_s[mine] / baselines.constant_mfu(peak_s[mine], validation.measured_s[mine])
-    fitted = timed & np.array([role != "dev" for role in validation.roles], bool)
+    peak_s = validation.predicted.mean_flops_s
+    fitted = validation.timed & ~validation.of_role("dev")
     names = [each.source for each, mine in zip(validation.measurements, fitted, strict=True) if mine]
     pooled = baselines.pooled_mfu(peak_s[fitted], validation.measured_s[fitted], names)
-    return {OURS: validation.predicted.step_time_s, OWN_MFU: own, ONE_MFU: peak_s / pooled, PEER: peer_s}
+    return {OURS: validation.predicted.step_time_s, ONE_MFU: peak_s / pooled, PEER: peer_s}
+
+
+def compared(validation: Validation, rows: Mask, ways: Mapping[str, FloatArray]) -> dict[str, Score]:
+    """The score of every way to predict these rows, a constant MFU that is fitted to them included."""
+    peak_s = validation.predicted.mean_flops_s
+    own = peak_s / baselines.constant_mfu(peak_s[rows], validation.measured_s[rows])
+    return {way: score(validation, rows, values) for way, values in {**ways, OWN_MFU: own}.items()}
 
 
 def score(validation: Validation, rows: Mask, predicted_s: FloatArray) -> Score:
@@ -94,8 +93,18 @@ def score(validation: Validation, rows: Mask, predicted_s: FloatArray) -> Score:
 
 def has_memory(validation: Validation) -> Mask:
     """Rows that ran and say what they held."""
-    ran = np.array([each.outcome == "ok" for each in validation.measurements], bool)
-    return np.asarray(validation.known & ran & np.isfinite(validation.measured_bytes))
+    ran = validation.which(lambda each: each.outcome == "ok")
+    return validation.known & ran & np.isfinite(validation.measured_bytes)
+
+
+def scored_memory(validation: Validation) -> Mask:
+    """Of those the ones that state everything needed, dense, 16 bits, nothing special."""
+    return has_memory(validation) & validation.which(_is_plain)
+
+
+def _is_plain(measurement: Measurement) -> bool:
+    odd = classes.is_moe(measurement) or classes.is_narrow(measurement) or classes.is_special(measurement)
+    return measurement.grade[:1] in ("A", "B") and not odd
 
 
 def memory_errors(validation: Validation, rows: Mask) -> Errors:
@@ -104,8 +113,8 @@ def memory_errors(validation: Validation, rows: Mask) -> Errors:
 
 def outcomes(validation: Validation) -> list[Subset]:
     """Sources in which some runs are said to have ended for lack of memory, or failed for reasons not told apart."""
-    ended = np.array([_ended(each.outcome) for each in validation.measurements], bool)
-    told = validation.known & (ended | np.array([each.outcome == "ok" for each in validation.measurements], bool))
+    ended = validation.which(_ended)
+    told = validation.known & (ended | validation.which(lambda each: each.outcome == "ok"))
     found = [
         Subset(name=source, role=role, rows=told & validation.of_source(source, role))
         for source, role in validation.sources()
@@ -114,15 +123,14 @@ def outcomes(validation: Validation) -> list[Subset]:
 
 
 def out_of_memory(validation: Validation, subset: Subset, margin: float = 0.0) -> Confusion:
-    rows = subset.rows
-    ended = np.array([_ended(each.outcome) for each in validation.measurements], bool)
+    rows, ended = subset.rows, validation.which(_ended)
     return scores.confusion(
         validation.predicted.memory_bytes[rows], validation.capacity_bytes[rows], ended[rows], margin
     )
 
 
-def _ended(outcome: str) -> bool:
-    return "OOM" in outcome
+def _ended(measurement: Measurement) -> bool:
+    return "OOM" in measurement.outcome
 
 
 def covered(validation: Validation, rows: Mask, quantity: str) -> float:
@@ -148,7 +156,7 @@ def _figures(validation: Validation) -> Iterator[tuple[str, Mapping[str, float]]
         yield subset.name, {"step_time": mine.plain.mean, "step_time_scaled": mine.scaled.mean}
         if mine.regret.groups:
             yield subset.name, {"regret": mine.regret.mean}
-    for subset in subsets(validation, has_memory(validation)):
+    for subset in subsets(validation, scored_memory(validation)):
         yield subset.name, {"memory": memory_errors(validation, subset.rows).mean}
     for subset in outcomes(validation):
         yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,19 +37,25 @@ class Validation:
     memory_lo_bytes: FloatArray
     memory_hi_bytes: FloatArray
 
+    def which(self, holds: Callable[[Measurement], bool]) -> Mask:
+        """Rows of which this holds."""
+        return np.array([holds(each) for each in self.measurements], np.bool_)
+
+    def of_role(self, role: str) -> Mask:
+        return np.array([each == role for each in self.roles], np.bool_)
+
+    def of_source(self, source: str, role: str) -> Mask:
+        return self.of_role(role) & self.which(lambda each: each.source == source)
+
     @property
     def known(self) -> Mask:
         """Rows with a prediction."""
-        return np.array([not problem for problem in self.problems], bool)
+        return np.array([not problem for problem in self.problems], np.bool_)
 
     @property
     def timed(self) -> Mask:
         """Rows whose step time is scored: complete, dense, 16 bits, nothing special."""
-        return np.asarray(self.known & np.array([each.is_timed for each in self.measurements], bool))
-
-    def of_source(self, source: str, role: str) -> Mask:
-        mine = [(each.source, its) == (source, role) for each, its in zip(self.measurements, self.roles, strict=True)]
-        return np.array(mine, bool)
+        return self.known & self.which(lambda each: each.is_timed)
 
     def sources(self) -> list[tuple[str, str]]:
         """(source, role) in order of appearance."""

@@ -114,8 +114,14 @@ def _plot(figure: Figure, axes: Axes, chart: Chart) -> None:
         _plain_numbers(axes.yaxis)
     axes.margins(0.08)
     if groups or x_limit:
-        figure.legend(loc="outside lower center", ncols=4, frameon=False)
+        longest = max(map(len, [*groups, *([x_limit[1]] if x_limit else [])]))
+        figure.legend(loc="outside lower center", ncols=_columns(longest), frameon=False)
     _label(figure, axes, all_marks)
+
+
+def _columns(longest: int) -> int:
+    """Of a legend whose longest name has so many letters: about 6 points a letter, 45 for its mark, in 576 points."""
+    return min(4, max(1, 576 // (6 * longest + 45)))
 
 
 def _plain_numbers(axis: AnyAxis) -> None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from pipesim import config as configs
 from pipesim.calibrate import agreement, constants, own_runs
 from pipesim.calibrate.constants import Constant
-from pipesim.calibrate.fit import Fit, fit
+from pipesim.calibrate.fit import fit
 from pipesim.calibrate.predict import predict
 from pipesim.calibrate.read_runs import read_runs
 from pipesim.checks import Invalid
 from pipesim.specs import Point
 from pipesim.tasks import Done
+from pipesim.tasks.calibrate_files import files
 from pipesim.tasks.calibrate_page import page
 
 
@@ -28,7 +27,7 @@ def calibrate(config: Mapping[str, Any]) -> Done:
     asked = config["task"]["calibrate"]
     if problems := list(_problems(config)):
         raise Invalid(problems)
-    path = Path(config["measurements"])
+    path = Path(config["measurements"]).expanduser()
     read = read_runs(path, config)
     runs, points = read.runs, [run.point for run in read.runs]
     predicted = predict(points)
@@ -36,10 +35,10 @@ def calibrate(config: Mapping[str, Any]) -> Done:
     chosen = _constants(points, asked["constants"] or ())
     fitted = fit(points, [run.step_time_s for run in runs], chosen, [run.source for run in runs])
     date = asked["date"] or read.date or datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
-    files = _configs(config, fitted, f"fitted to {path.name} ({len(runs)} measured), {date}")
+    written = files(config, runs, fitted, f"fitted to {path.name} ({len(runs)} measured), {date}")
     found = [*agreement.warnings(runs, predicted), *agreement.outliers(runs, fitted.error_after)]
     counted = agreement.convention(runs, predicted)
-    return Done(document=page(asked["name"], read, fitted, [*read.warnings, *found], counted), files=dict(files))
+    return Done(document=page(asked["name"], read, fitted, [*read.warnings, *found], counted), files=written)
 
 
 def _problems(config: Mapping[str, Any]) -> list[str]:
@@ -55,6 +54,13 @@ def _problems(config: Mapping[str, Any]) -> list[str]:
         problems.append(
             f"task.calibrate.name={asked['name']!r} becomes a file's: letters, digits, _ and -. Nearest: {nearest}."
         )
+    elif taken := [group for group in ("stack", "cluster") if asked["name"] in configs.library(group)]:
+        problems.append(
+            f"task.calibrate.name={asked['name']} is a file of conf/{taken[0]} already, which {taken[0]}={asked['name']} "
+            f"would go on meaning. Nearest: {asked['name']}_calibrated."
+        )
+    if asked["date"] is not None and not _is_date(asked["date"]):
+        problems.append(f"task.calibrate.date={asked['date']!r} must be a date. Nearest: 'YYYY-MM-DD'.")
     for name in asked["constants"] or ():
         if name not in constants.BY_NAME:
             near = difflib.get_close_matches(name, constants.BY_NAME, n=1, cutoff=0.3)
@@ -62,6 +68,14 @@ def _problems(config: Mapping[str, Any]) -> list[str]:
             there = ", ".join(constants.BY_NAME)
             problems.append(f"task.calibrate.constants={name} is unknown. {nearest}There are {there}.")
     return problems
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _constants(points: Sequence[Point], names: Sequence[str]) -> list[Constant]:
@@ -78,34 +92,3 @@ def _constants(points: Sequence[Point], names: Sequence[str]) -> list[Constant]:
             ]
         )
     return found
-
-
-def _configs(config: Mapping[str, Any], fitted: Fit, source: str) -> list[tuple[str, str | bytes]]:
-    """The stack, and the cluster if its network was fitted, as files of a config folder."""
-    name, values = config["task"]["calibrate"]["name"], fitted.values
-    behind = config["stack"]["based_on"] or config["stack"]["name"]
-    stack = dict(config["stack"]) | {"name": name, "based_on": behind, "source": source}
-    for key, value in values.items():
-        field = key.removeprefix("stack.")
-        if field == "gemm_efficiency":
-            stack[field] = {**stack[field], config["cluster"]["chip"]: _rounded(value)}
-        elif field in stack:
-            stack[field] = _rounded(value)
-        elif field.endswith("_s"):
-            stack[f"{field[:-2]}_us"] = _rounded(value * 1e6)
-    files: list[tuple[str, str | bytes]] = [(f"conf/stack/{name}.yaml", _yaml(stack, fitted))]
-    if "cluster.network" in values:
-        cluster = dict(config["cluster"]) | {"inter_node_gb_per_s": _rounded(values["cluster.network"] / 1e9)}
-        files.append((f"conf/cluster/{name}.yaml", _yaml(cluster | {"name": name, "source": source}, fitted)))
-    return files
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
-def _yaml(values: Mapping[str, Any], fitted: Fit) -> str:
-    """JSON is YAML; one key a line, the fit's residuals above."""
-    before, after = (float(np.mean(np.abs(np.expm1(error)))) for error in (fitted.error_before, fitted.error_after))
-    head = f"# Mean error of the step time {100 * before:.1f} % before the fit, {100 * after:.1f} % after it.\n"
-    return head + "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())

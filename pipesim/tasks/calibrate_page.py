@@ -51,12 +51,15 @@ def _constants(fitted: Fit) -> Table:
     columns = (
         Column(title="constant"), Column(title="unit"), Column(title="before", kind="number"),
         Column(title="after", kind="number"), Column(title="at least", kind="number"),
-        Column(title="at most", kind="number"), Column(title="the runs say something", kind="flag"),
+        Column(title="at most", kind="number"), Column(title="known from the runs", kind="flag"),
     )  # fmt: skip
     rows = tuple(
         (each.name, each.unit, each.before, each.after, each.low, each.high, each.is_known) for each in fitted.constants
     )
-    note = "From at least to at most are two standard deviations. Where the runs say nothing, what was believed before holds."
+    note = (
+        "From at least to at most are two standard deviations. Where the runs say nothing of a constant alone, it is as it "
+        "was believed to be before, or went with others that they cannot tell it from."
+    )
     return Table(title="Constants", columns=columns, rows=rows, note=note)
 
 

@@ -33,10 +33,8 @@ def page(validation: Validation, peer: Peer, worst_rows: int) -> Document:
     """Everything that the tables can tell; the same rows give the same document."""
     rivals = summary.rivals(validation, peer.step_time_s)
     subsets = summary.subsets(validation, validation.timed)
-    scored = {
-        each.name: {way: summary.score(validation, each.rows, values) for way, values in rivals.items()}
-        for each in subsets
-    }
+    scored = {each.name: summary.compared(validation, each.rows, rivals) for each in subsets}
+    roles, scored_memory = dict.fromkeys(validation.roles), summary.scored_memory(validation)
     sections = [
         Section(title="What was compared", blocks=tuple(_introduction(validation, subsets, scored))),
         Section(
@@ -49,17 +47,25 @@ def page(validation: Validation, peer: Peer, worst_rows: int) -> Document:
             ),
         ),
         _section("Choosing a layout", tables.layout_choice(subsets, scored)),
-        _section("For whom", *(tables.by_class(validation, role) for role in dict.fromkeys(validation.roles))),
-        _section("The worst", *(worst(validation, role, worst_rows) for role in dict.fromkeys(validation.roles))),
-        _section("Memory", tables.memory(validation), *_memory_chart(validation), tables.out_of_memory(validation)),
-        _section("Set apart", tables.special(validation), tables.not_predicted(validation)),
+        _section("For whom", *(tables.by_class(validation, role) for role in roles)),
+        _section("The worst", *(worst(validation, role, worst_rows) for role in roles)),
+        _section(
+            "Memory",
+            tables.memory(validation, scored_memory),
+            *_memory_chart(validation),
+            tables.out_of_memory(validation),
+        ),
+        _section(
+            "Set apart",
+            tables.special(validation),
+            tables.memory(validation, summary.has_memory(validation) & ~scored_memory, "Their memory"),
+            tables.not_predicted(validation),
+        ),
         _section("Intervals", tables.coverage(validation), tables.terms(intervals.packaged())),
         Section(title="Definitions", blocks=(*DEFINITIONS, *CONVENTIONS)),
     ]
-    return Document(
-        title=f"Validation against {len(validation.measurements):,} measured runs",
-        sections=tuple(s for s in sections if s.blocks),
-    )
+    title = f"Validation against {len(validation.measurements):,} measured runs"
+    return Document(title=title, sections=tuple(each for each in sections if each.blocks))
 
 
 def _section(title: str, *blocks: Block | None) -> Section:
@@ -86,8 +92,8 @@ def _introduction(validation: Validation, subsets: list[Subset], scored: tables.
 
 
 def _claim(score: summary.Score) -> str:
-    off, scaled = show(score.plain.mean, "percent"), show(score.scaled.mean, "percent")
-    text = f"step times are off by {off} on average, {scaled} after one factor"
+    plain, scaled = (show(each.mean, "percent") for each in (score.plain, score.scaled))
+    text = f"step times are off by {plain} on average, {scaled} after one factor"
     if score.regret.groups:
         text += f"; the layout chosen by prediction is {show(score.regret.mean, 'percent')} slower than the best"
     return f"{text} ({score.plain.rows:,} rows)."
@@ -114,7 +120,9 @@ def _chart(validation: Validation, subsets: list[Subset]) -> list[Chart]:
 
 def _memory_chart(validation: Validation) -> list[Chart]:
     subsets = [
-        each for each in summary.subsets(validation, summary.has_memory(validation)) if not each.name.endswith(", kept")
+        each
+        for each in summary.subsets(validation, summary.scored_memory(validation))
+        if not each.name.endswith(", kept")
     ]
     return _charts(
         Chart(

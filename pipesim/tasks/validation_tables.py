@@ -22,7 +22,7 @@ _ERRORS = ("mean", "median", "bias", "90th percentile")
 
 
 def by_source(subsets: Sequence[Subset], scored: Scores) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for each in subsets:
         ours = scored[each.name][OURS]
         rows.append((each.name, each.role, *_errors(ours.plain), *_errors(ours.scaled)[1:], ours.one_run))
@@ -44,17 +44,9 @@ def beside_others(subsets: Sequence[Subset], scored: Scores) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for each in subsets:
         mine = scored[each.name]
+        means = (mine[way].plain.mean for way in ways)
         scaled = (mine[OURS].scaled.mean, mine[PEER].scaled.mean)
-        rows.append(
-            (
-                each.name,
-                each.role,
-                mine[OURS].plain.rows,
-                *(mine[way].plain.mean for way in ways),
-                *scaled,
-                mine[PEER].plain.rows,
-            )
-        )
+        rows.append((each.name, each.role, mine[OURS].plain.rows, *means, *scaled, mine[PEER].plain.rows))
     return Table(
         title="Mean error beside simpler ways to predict",
         columns=(
@@ -67,31 +59,23 @@ def beside_others(subsets: Sequence[Subset], scored: Scores) -> Table:
 
 
 def layout_choice(subsets: Sequence[Subset], scored: Scores) -> Table | None:
+    ways = (OURS, OWN_MFU, PEER)
     rows: list[tuple[Cell, ...]] = []
     for each in subsets:
         mine = scored[each.name]
-        ours, own, peer = (mine[way].regret for way in (OURS, OWN_MFU, PEER))
-        if ours.groups:
-            found = (
-                ours.mean,
-                ours.largest,
-                ours.rank_correlation,
-                own.mean,
-                own.largest,
-                own.rank_correlation,
-                peer.mean,
-            )
-            rows.append((each.name, each.role, ours.groups, ours.rows, *found, peer.largest, peer.rank_correlation))
+        if mine[OURS].regret.groups:
+            whole = (each.name, each.role, mine[OURS].regret.groups, mine[OURS].regret.rows, mine[OURS].regret.median)
+            regrets = (mine[way].regret for way in ways)
+            rows.append((*whole, *(cell for r in regrets for cell in (r.mean, r.largest, r.rank_correlation))))
     if not rows:
         return None
-    ways = (OURS, "constant MFU", PEER)
     return Table(
         title="What choosing the predicted best layout costs",
         columns=(
-            *_texts("source", "table"), _count("groups"), _count("runs"),
+            *_texts("source", "table"), _count("groups"), _count("runs"), _percent("median regret"),
             *(
                 Column(title=f"{way}: {what}", kind="number" if what == "rank correlation" else "percent")
-                for way in ways for what in ("regret", "largest", "rank correlation")
+                for way in (OURS, "constant MFU", PEER) for what in ("regret", "largest", "rank correlation")
             ),
         ),
         rows=tuple(rows),
@@ -106,13 +90,8 @@ def by_class(validation: Validation, role: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name in classes.CLASSES:
         for each in summary.by_class(validation, name, role):
-            rows.append(
-                (
-                    name.replace("_", " "),
-                    each.name,
-                    *_errors(summary.score(validation, each.rows, validation.predicted.step_time_s).plain),
-                )
-            )
+            score = summary.score(validation, each.rows, validation.predicted.step_time_s)
+            rows.append((name.replace("_", " "), each.name, *_errors(score.plain)))
     return Table(
         title=f"Error of the step time, by class of run: {role}",
         columns=(*_texts("class", "value"), _count("rows"), *_percents(*_ERRORS)),
@@ -121,14 +100,12 @@ def by_class(validation: Validation, role: str) -> Table:
     )
 
 
-def special(validation: Validation) -> Table:
+def special(validation: Validation) -> Table | None:
     """Rows of kinds that the main tables leave out."""
-    each = validation.measurements
-    usable = validation.known & np.isfinite(validation.measured_s) & np.array([m.outcome == "ok" for m in each], bool)
-    moe, narrow, odd, incomplete = (
-        np.array([test(m) for m in each], bool)
-        for test in (classes.is_moe, classes.is_narrow, classes.is_special, lambda m: m.grade[:1] not in ("A", "B"))
-    )
+    ran = validation.which(lambda each: each.outcome == "ok")
+    usable = validation.known & np.isfinite(validation.measured_s) & ran
+    moe, narrow, odd = map(validation.which, (classes.is_moe, classes.is_narrow, classes.is_special))
+    incomplete = validation.which(lambda each: each.grade[:1] not in ("A", "B"))
     kinds = {
         "mixture of experts": usable & moe & ~narrow & ~odd & ~incomplete,
         "fp8": usable & narrow & ~moe & ~odd & ~incomplete,
@@ -142,6 +119,8 @@ def special(validation: Validation) -> Table:
         for subset in summary.subsets(validation, mask):
             ours = summary.score(validation, subset.rows, validation.predicted.step_time_s)
             rows.append((kind, subset.name, subset.role, *_errors(ours.plain), ours.scaled.mean))
+    if not rows:
+        return None
     return Table(
         title="Rows that the other tables leave out",
         columns=(*_texts("kind", "source", "table"), _count("rows"), *_percents(*_ERRORS, "mean, scaled")),
@@ -150,15 +129,19 @@ def special(validation: Validation) -> Table:
     )
 
 
-def memory(validation: Validation) -> Table:
+def memory(
+    validation: Validation, scored: Mask, title: str = "Error of the memory of the heaviest rank"
+) -> Table | None:
     kinds = np.array([classes.memory_kind(each) for each in validation.measurements])
     rows: list[tuple[Cell, ...]] = []
-    for subset in summary.subsets(validation, summary.has_memory(validation)):
+    for subset in summary.subsets(validation, scored):
         for kind in dict.fromkeys(kinds[subset.rows].tolist()):
             mine = subset.rows & (kinds == kind)
             rows.append((subset.name, subset.role, kind, *_errors(summary.memory_errors(validation, mine))))
+    if not rows:
+        return None
     return Table(
-        title="Error of the memory of the heaviest rank",
+        title=title,
         columns=(*_texts("source", "table", "what was measured"), _count("rows"), *_percents(*_ERRORS)),
         rows=tuple(rows),
         note="Sources measure torch's tensors (allocated), its cache (reserved) or all that the driver sees, and many do not "
@@ -189,27 +172,17 @@ def out_of_memory(validation: Validation) -> Table | None:
 
 def coverage(validation: Validation) -> Table:
     """The share of measurements inside their intervals, where nothing extrapolates and where something does."""
-    extrapolates = np.array([bool(note) for note in validation.notes], bool)
-    kept = np.array([classes.kept(each) for each in validation.measurements], bool)
+    outside = np.array([bool(note) for note in validation.notes], np.bool_)
+    everything = np.ones(len(outside), np.bool_)
+    kept = validation.which(classes.kept)
+    kinds = {"all": everything, "like measured ones": ~outside, "extrapolating": outside}
     rows: list[tuple[Cell, ...]] = []
-    for quantity, mask in (("step time", validation.timed & kept), ("memory", summary.has_memory(validation))):
+    for quantity, mask in (("step time", validation.timed & kept), ("memory", summary.scored_memory(validation))):
         for role in dict.fromkeys(validation.roles):
-            mine = mask & np.array([each == role for each in validation.roles], bool)
-            for name, some in (
-                ("all", mine),
-                ("like measured ones", mine & ~extrapolates),
-                ("extrapolating", mine & extrapolates),
-            ):
-                rows.append(
-                    (
-                        quantity,
-                        role,
-                        name,
-                        int(some.sum()),
-                        _covered(validation, some, quantity),
-                        _width(validation, some, quantity),
-                    )
-                )
+            for name, kind in kinds.items():
+                some = mask & kind & validation.of_role(role)
+                figures = (_covered(validation, some, quantity), _width(validation, some, quantity))
+                rows.append((quantity, role, name, int(some.sum()), *figures))
     return Table(
         title="How often the measurement lies in its interval",
         columns=(
@@ -224,14 +197,12 @@ def coverage(validation: Validation) -> Table:
 
 
 def terms(known: intervals.Residuals) -> Table:
-    rows = tuple(
-        (name, known.step_time[name], known.memory[name], intervals.REASONS.get(name, _ALWAYS.get(name, "")))
-        for name in known.step_time
-    )
+    said = _ALWAYS | {name: re.sub(r"\{(\w+)\}", r"the \1", why) for name, why in intervals.REASONS.items()}
+    rows = tuple((name, known.step_time[name], known.memory[name], said[name]) for name in known.step_time)
     return Table(
         title="What makes an interval wide",
         columns=(*_texts("term"), _percent("step time"), _percent("memory"), *_texts("counts where")),
-        rows=tuple((name, step, memory, re.sub(r"\{(\w+)\}", r"the \1", said)) for name, step, memory, said in rows),
+        rows=rows,
         note="The interval is point x exp(-w) to point x exp(w), w the root of the sum of the squares of the terms that count.",
     )
 

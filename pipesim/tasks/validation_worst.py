@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from pipesim.calibrate.validate import Validation
 from pipesim.report.document import Cell, Column, Table
 from pipesim.report.formats import show
 from pipesim.report.words import TIME_WORDS
+from pipesim.specs import Point
 
 LARGEST = 3
 """Items that a row shows."""
@@ -18,10 +20,11 @@ LARGEST = 3
 
 def worst(validation: Validation, role: str, rows: int) -> Table | None:
     """Of the scored and kept rows of one table, at most a third of them from one source."""
-    timed = np.flatnonzero(validation.timed).tolist()
-    index = [i for i in timed if validation.roles[i] == role and classes.kept(validation.measurements[i])]
-    off = np.zeros(len(validation.timed))
-    off[timed] = np.abs(np.log(validation.predicted.step_time_s[timed] / validation.measured_s[timed]))
+    mine = validation.timed & validation.of_role(role) & validation.which(classes.kept)
+    index: list[int] = np.flatnonzero(mine).tolist()
+    off = dict(
+        zip(index, np.abs(np.log(validation.predicted.step_time_s[mine] / validation.measured_s[mine])), strict=True)
+    )
     index.sort(key=lambda i: (-off[i], validation.measurements[i].id))
     chosen = _mixed(validation, index, rows)
     if not chosen:
@@ -40,11 +43,12 @@ def worst(validation: Validation, role: str, rows: int) -> Table | None:
 
 
 def _mixed(validation: Validation, index: Sequence[int], rows: int) -> list[int]:
-    most, chosen, taken = max(1, -(-rows // 3)), list[int](), dict[str, int]()
+    most, taken = -(-rows // 3), Counter[str]()
+    chosen: list[int] = []
     for i in index:
         source = validation.measurements[i].source
-        if taken.get(source, 0) < most and len(chosen) < rows:
-            taken[source] = taken.get(source, 0) + 1
+        if taken[source] < most and len(chosen) < rows:
+            taken[source] += 1
             chosen.append(i)
     return chosen
 
@@ -52,7 +56,6 @@ def _mixed(validation: Validation, index: Sequence[int], rows: int) -> list[int]
 def _row(validation: Validation, i: int) -> tuple[Cell, ...]:
     each, predicted = validation.measurements[i], validation.predicted
     assert each.point is not None
-    layout, training = each.point.layout, each.point.training
     shares = {item: values / predicted.step_time_s for item, values in predicted.seconds.items()}
     mine = {item: float(values[i]) for item, values in shares.items()}
     alike = validation.timed & validation.of_source(each.source, validation.roles[i])
@@ -61,12 +64,17 @@ def _row(validation: Validation, i: int) -> tuple[Cell, ...]:
     odd = max(mine, key=lambda item: mine[item] - usual[item])
     return (
         each.id,
-        f"{each.point.model.name} t{layout.t} p{layout.p} d{layout.d} b{training.micro_batch} {each.point.schedule} "
-        f"{training.recompute}",
-        validation.measured_s[i],
+        _layout(each.point),
+        float(validation.measured_s[i]),
         float(predicted.step_time_s[i]),
         float(predicted.step_time_s[i] / validation.measured_s[i] - 1),
         ", ".join(f"{TIME_WORDS[item]} {show(mine[item], 'percent')}" for item in largest),
         f"{TIME_WORDS[odd]} {show(mine[odd], 'percent')}, usually {show(usual[odd], 'percent')}",
         each.cells["notes"][:160],
     )
+
+
+def _layout(point: Point) -> str:
+    layout, training = point.layout, point.training
+    cut = f"t{layout.t} p{layout.p} d{layout.d} b{training.micro_batch}"
+    return f"{point.model.name} {cut} {point.schedule} {training.recompute}"
