@@ -16,10 +16,8 @@ from points import SMALL, composed, point, rows
 from pipesim import config, legality
 from pipesim.costs import parameters
 from pipesim.costs.columns import kind, stacked
-from pipesim.costs.full import price
 from pipesim.costs.prices import Prices
-from pipesim.estimate import cut_of, evaluate, price_key
-from pipesim.schedules import ranks_of_stages
+from pipesim.estimate import evaluate, points_of, price_key, priced
 from pipesim.specs import ModelSpec, Point
 
 LAW = settings(deadline=None, max_examples=12)
@@ -117,9 +115,9 @@ def test_thousands_of_points_with_several_models_are_priced_as_each_alone() -> N
     points = some_points(3000)
     assert {price_key(each) for each in points} == {price_key(points[0])}
     assert len({each.model.name for each in points}) > 2
-    together = priced(points)
+    together = priced(points_of(points))
     for i in range(0, len(points), 60):
-        alone = priced([points[i]])
+        alone = priced(points_of([points[i]]))
         for field in dataclasses.fields(Prices):
             many, one = getattr(together, field.name), getattr(alone, field.name)
             if field.name == "seconds":
@@ -133,11 +131,6 @@ def test_thousands_of_points_with_several_models_are_priced_as_each_alone() -> N
                 assert many[i].tolist() == one[0].tolist(), field.name
             else:
                 assert many == one
-
-
-def priced(points: list[Point]) -> Prices:
-    layout = points[0].layout
-    return price(points, cut_of(points), ranks_of_stages(points[0].schedule, layout.p, layout.v or 1))
 
 
 @LAW

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from points import MIXTRAL, SMALL, composed, point, row, rows, with_cluster
 
 from pipesim import legality
-from pipesim.costs.full import price
 from pipesim.costs.memory import layer_activation_bytes, recomputed_layer_bytes
 from pipesim.costs.parameters import head_parameters, total_parameters
-from pipesim.estimate import cut_of
-from pipesim.schedules import ranks_of_stages
+from pipesim.estimate import points_of, priced
 from pipesim.specs import LinkSpec, Point
 
 LAW = settings(deadline=None, max_examples=12)
@@ -48,7 +46,7 @@ def test_a_mixture_of_671b_needs_recomputation_to_fit_sixteen_stages() -> None:
     asked = legality.resolve(point("model=deepseek_v3", "cluster=hgx_h200", "training=megatron", "parallel.t=1",
                                    "parallel.p=16", "parallel.e=16", seq_length=4096, recompute="full"))  # fmt: skip
     whole, kept = (
-        float(of(asked.model, cut_of([asked]), asked.stack, moe=True).squeeze())
+        float(of(asked.model, points_of([asked]).cut, asked.stack, moe=True).squeeze())
         for of in (layer_activation_bytes, recomputed_layer_bytes)
     )
     assert 68 * whole / 2**30 == pytest.approx(75.2, rel=0.2)
@@ -57,9 +55,8 @@ def test_a_mixture_of_671b_needs_recomputation_to_fit_sixteen_stages() -> None:
 
 def parameters(asked: Point) -> list[float]:
     """Of every stage."""
-    resolved = legality.resolve(asked)
-    ranks = ranks_of_stages(resolved.schedule, resolved.layout.p, resolved.layout.v or 1)
-    held: list[float] = price([resolved], cut_of([resolved]), ranks).parameters[0].tolist()
+    columns = points_of([legality.resolve(asked)])
+    held: list[float] = priced(columns).parameters[0, list(columns.shapes[0].kind_of)].tolist()
     return held
 
 

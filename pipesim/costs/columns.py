@@ -20,6 +20,11 @@ def column(values: Sequence[float | int | None]) -> FloatArray:
     return np.array(values, np.float64)[:, None]
 
 
+def in_order(values: FloatArray) -> FloatArray:
+    """The sum over the first axis, one after the other: numpy's own rounds one column alone in another way than many."""
+    return np.asarray(np.add.accumulate(values, axis=0)[-1])
+
+
 def stacked(models: Sequence[ModelSpec]) -> ModelSpec:
     """A model whose sizes are columns, one entry a point; what is no number must be the same for all (``kind``).
 

@@ -20,6 +20,7 @@ class Cut:
     c: Number
     e: Number
     p: Number = 1.0
+    v: Number = 1.0
     micro_batch: Number
     seq_length: Number
     num_microbatches: Number = 1.0

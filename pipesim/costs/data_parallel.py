@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,13 +29,12 @@ def exchange(
     seconds: StageSeconds,
     shared: FloatArray,
     experts: FloatArray,
-    ranks: Sequence[int],
 ) -> Exchange:
     """Gradients, weights and, where the ends of a pipeline share one table, its gradient.
 
     ``shared`` are parameters that all d c ranks hold, ``experts`` those of d c / e ranks.
     """
-    last = _last_micro_batches(point, cut)
+    last = _last_micro_batches(cut)
     forward_s, backward_s = last * _stage_s(seconds, 0), last * (_stage_s(seconds, 1) + _stage_s(seconds, 2))
     sent_bytes, exposed_s = np.zeros_like(shared), np.zeros_like(shared)
     windows_s, busy_s = {True: backward_s, False: forward_s}, {True: 0.0 * shared, False: 0.0 * shared}
@@ -60,7 +58,7 @@ def exchange(
             )
     for backward, window_s in windows_s.items():
         exposed_s = exposed_s + times * _exposed(busy_s[backward], window_s, backward, point, cut)
-    return Exchange(sent_bytes, exposed_s + _tied_s(point, model, cut, stages, ranks))
+    return Exchange(sent_bytes, exposed_s + _tied_s(point, model, cut, stages))
 
 
 class _Half(NamedTuple):
@@ -93,12 +91,11 @@ def _exposed(half_s: FloatArray, window_s: FloatArray, backward: bool, point: Po
     return half_s - (point.stack.dp_overlap if backward else point.stack.gather_overlap) * hidden
 
 
-def _last_micro_batches(point: Point, cut: Cut) -> Number:
+def _last_micro_batches(cut: Cut) -> Number:
     """How many micro-batches' backwards of a stage can hide its exchange: its own last one, and where a rank holds v
     stages, the p micro-batches that the stages before it still have to do when it is ready, on average.
     """
-    v = point.layout.v or 1
-    return 1 + (v - 1) / v * np.minimum(cut.p, cut.num_microbatches)
+    return 1 + (cut.v - 1) / cut.v * np.minimum(cut.p, cut.num_microbatches)
 
 
 def _expert_group(cut: Cut) -> tuple[Number, Number, Number]:
@@ -107,14 +104,13 @@ def _expert_group(cut: Cut) -> tuple[Number, Number, Number]:
     return group, np.maximum(cut.shards / cut.e, 1.0), cut.stride("c") * cut.e
 
 
-def _tied_s(point: Point, model: ModelSpec, cut: Cut, stages: Stages, ranks: Sequence[int]) -> FloatArray:
+def _tied_s(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
     """First and last stage add up the gradients of the table that they share, if they lie on two ranks."""
-    rank_of = np.array(ranks)
-    apart = rank_of[stages.embedding.argmax(axis=1)] != rank_of[stages.head.argmax(axis=1)]
+    apart = np.asarray((stages.head * (1 - stages.beside)).any(axis=1))
     if not model.tied_embeddings or point.layout.spread_vocab != "none" or not apart.any():
         return np.zeros_like(stages.head)
     table_bytes = model.vocab * model.hidden / cut.t * point.stack.reduce_bytes
-    link = collectives.group_link(point.cluster, point.costs, 2.0, cut.stride("p") * (cut.p - 1), cut.gpus)
+    link = collectives.group_link(point.cluster, point.costs, 2.0, cut.stride("p") * np.maximum(cut.p - 1, 1), cut.gpus)
     ends = (stages.embedding + stages.head) * apart[:, None]
     return np.asarray(ends * 2 * collectives.collective_half_s(table_bytes, 2.0, link))
 

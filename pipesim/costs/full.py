@@ -7,36 +7,29 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipesim.costs import collectives, compute, data_parallel, memory, parameters
-from pipesim.costs.columns import FloatArray, Number, stacked
+from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import dense_matrices, expert_matrices
 from pipesim.costs.prices import Prices
-from pipesim.costs.stage import Stages, StageSeconds, recomputed_share, stage_contents, stage_seconds
+from pipesim.costs.stage import Stages, recomputed_share, stage_seconds
 from pipesim.specs import ModelSpec, Point
 
 
-def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
-    """``points`` share all words (``estimate.price_key``), ``cut`` holds their numbers, ``ranks`` each stage's rank."""
-    first = points[0]
+def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
+    """``first`` is any of the points: all share its words. ``model`` may be stacked, ``stages`` are kinds of stages."""
     cluster, costs, stack = first.cluster, first.costs, first.stack
-    model = stacked([point.model for point in points])
-    stages = _stages(points)
-    shared, experts = _stage_parameters(model, cut, stages, ranks)
+    shared, experts = _stage_parameters(model, cut, stages)
     states = _states(shared, experts, cut, stack.gradient_bytes)
     seconds = stage_seconds(model, cluster, costs, stack, cut, stages)
     hop_bytes = cut.tokens * model.hidden * memory.ELEMENT_BYTES / cut.norm_share
-    boundary_s = _boundary_s(first, cut, hop_bytes, ranks)
-    if stack.blocking_hops:
-        seconds = _with_hops(seconds, boundary_s)
-    exchange = data_parallel.exchange(first, model, cut, stages, seconds, shared, experts, ranks)
+    exchange = data_parallel.exchange(first, model, cut, stages, seconds, shared, experts)
     flops, again = _flops_per_token(model, cut, recomputed_share(cut, stages), stages)
     expert_shards = np.maximum(cut.shards / cut.e, 1.0)
     updated = (shared / cut.shards + experts / expert_shards) if cut.zero else shared + experts
-    rows = np.zeros((len(points), 1))
+    rows = np.zeros((len(stages.head), 1))
     return Prices(
         seconds=seconds,
         hop_bytes=_flat(hop_bytes + rows),
-        hop_s=np.zeros(len(points)) if stack.blocking_hops else boundary_s.max(axis=1, initial=0.0),
         model_parameters=_flat(np.asarray(parameters.total_parameters(model), np.float64) + rows),
         parameters=shared + experts,
         weights_bytes=states["weights"],
@@ -58,21 +51,16 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
     )
 
 
-def _stages(points: Sequence[Point]) -> Stages:
-    partitions = []
-    for point in points:
-        assert not isinstance(point.layout.partition, str)
-        partitions.append(point.layout.partition)
-    return stage_contents([point.model for point in points], partitions, points[0].layout.spread_vocab != "none")
+def boundary_s(point: Point, stride: FloatArray, hop_bytes: FloatArray, ranks: Sequence[int]) -> FloatArray:
+    """Seconds of a result over each boundary between stages, shape (n, stages - 1); 0 where it stays on its rank.
 
-
-def _boundary_s(point: Point, cut: Cut, hop_bytes: Number, ranks: Sequence[int]) -> FloatArray:
-    """Seconds of a result over each boundary between stages, shape (points, stages - 1); 0 where it stays on its rank."""
+    ``stride`` (n, 1) is how many GPUs two neighbours of a pipeline lie apart, ``hop_bytes`` (n, 1) the result's size,
+    ``ranks`` the stages' ranks, the same for all n points.
+    """
     here, there = np.array(ranks[:-1]), np.array(ranks[1:])
     cluster, costs = point.cluster, point.costs
-    stride = cut.stride("p")
-    node = [np.floor(rank * np.asarray(stride) / cluster.gpus_per_node) for rank in (here, there)]
-    crosses = (node[0] != node[1]) | (np.abs(here - there) * np.asarray(stride) >= cluster.gpus_per_node)
+    node = [np.floor(rank * stride / cluster.gpus_per_node) for rank in (here, there)]
+    crosses = (node[0] != node[1]) | (np.abs(here - there) * stride >= cluster.gpus_per_node)
     inside = collectives.intra_node_link(cluster, costs)
     sharing = np.minimum(stride, cluster.gpus_per_node)
     network = collectives.network_bytes_per_s(cluster, costs, 2.0)
@@ -80,16 +68,6 @@ def _boundary_s(point: Point, cut: Cut, hop_bytes: Number, ranks: Sequence[int])
     slow = hop_bytes / across + cluster.inter_node.latency_s
     fast = hop_bytes / inside.bandwidth_bytes_per_s + cluster.intra_node.latency_s
     return np.asarray((here != there) * (point.stack.hop_start_s + np.where(crosses, slow, fast)))
-
-
-def _with_hops(seconds: StageSeconds, boundary_s: FloatArray) -> StageSeconds:
-    """Each stage stands still while its output goes on to the next and its gradient back to the one before."""
-    nothing = np.zeros((len(boundary_s), 1))
-    return StageSeconds(
-        seconds.forward | {"hop": np.hstack([boundary_s, nothing])},
-        seconds.input_grad | {"hop": np.hstack([nothing, boundary_s])},
-        seconds.weight_grad,
-    )
 
 
 def _states(shared: FloatArray, experts: FloatArray, cut: Cut, gradient_bytes: int) -> dict[str, FloatArray]:
@@ -100,18 +78,14 @@ def _states(shared: FloatArray, experts: FloatArray, cut: Cut, gradient_bytes: i
     return {item: np.asarray(own[item] + routed[item]) for item in own}
 
 
-def _stage_parameters(
-    model: ModelSpec, cut: Cut, stages: Stages, ranks: Sequence[int]
-) -> tuple[FloatArray, FloatArray]:
+def _stage_parameters(model: ModelSpec, cut: Cut, stages: Stages) -> tuple[FloatArray, FloatArray]:
     """Parameters of one GPU on each stage: those every data rank holds, and the routed experts. (points, stages).
 
     A tied head is a copy of its own unless its rank holds the embedding too.
     """
     table = model.vocab * model.hidden  # positions and the norm behind it are whole on every tensor rank
     shared = stages.embedding * (table / cut.t + parameters.embedding_parameters(model) - table)
-    rank_of = np.array(ranks)
-    beside = (stages.embedding > 0) | (rank_of == rank_of[stages.embedding.argmax(axis=1)][:, None])
-    own_head = stages.head * ~beside if model.tied_embeddings else stages.head
+    own_head = stages.head * (1 - stages.beside) if model.tied_embeddings else stages.head
     shared = shared + own_head * parameters.head_parameters(model) / cut.t
     shared = shared + stages.head * parameters.final_norm_parameters(model)
     experts = np.zeros_like(shared)

@@ -5,46 +5,42 @@ It gives closed forms to learn from: states (2 + 2 + 12/d) bytes per parameter, 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 
 from pipesim.costs import memory, parameters
 from pipesim.costs.collectives import ring_sent_bytes
+from pipesim.costs.columns import FloatArray
 from pipesim.costs.cut import Cut
 from pipesim.costs.prices import Prices
-from pipesim.costs.stage import StageSeconds
+from pipesim.costs.stage import Stages, StageSeconds
 from pipesim.specs import ModelSpec, Point
 
 GRADIENT_BYTES = 2
 """Gradients are kept and reduced in bf16."""
 
 
-def nominal_parameters(model: ModelSpec) -> int:
+def nominal_parameters(model: ModelSpec) -> FloatArray:
     """The model's parameters to three significant digits, as its name says them: 176e9 for BLOOM's 176,247,271,424."""
-    total = parameters.total_parameters(model)
-    digits = int(10 ** max(0, math.floor(math.log10(total)) - 2))
-    return round(total / digits) * digits
+    total = np.asarray(parameters.total_parameters(model), np.float64)
+    digits = 10.0 ** np.maximum(0, np.floor(np.log10(total)) - 2)
+    return np.asarray(np.round(total / digits) * digits)
 
 
-def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
+def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
     """Every stage holds the same share; a backward takes twice a forward (2 FLOPs per parameter and token)."""
-    cluster = points[0].cluster
-    even = np.ones((len(points), len(ranks)))
-    model_parameters = np.array([nominal_parameters(point.model) for point in points], np.float64)
-    hidden = np.array([point.model.hidden for point in points], np.float64)
-    held = even * model_parameters[:, None] / (len(ranks) * np.asarray(cut.t))
+    cluster, even = first.cluster, np.ones_like(stages.head)
+    model_parameters = nominal_parameters(model) * even[:, :1]
+    held = model_parameters / (cut.p * np.asarray(cut.v) * cut.t) * even
     states = {
         name: np.asarray(each) for name, each in memory.state_bytes(held, cut.d, cut.zero, GRADIENT_BYTES).items()
     }
     forward_s = 2 * held * cut.tokens / cluster.peak_flops_per_s[cut.precision]
     nothing = 0.0 * even
+    flat = model_parameters.reshape(-1)
     return Prices(
         seconds=StageSeconds({"matmul": forward_s}, {"matmul": forward_s}, {"matmul": forward_s}),
-        hop_bytes=np.ravel(cut.tokens * even[:, :1]) * hidden * memory.ELEMENT_BYTES,
-        hop_s=np.zeros(len(points)),
-        model_parameters=model_parameters,
+        hop_bytes=(cut.tokens * model.hidden * memory.ELEMENT_BYTES * even[:, :1]).reshape(-1),
+        model_parameters=flat,
         parameters=held,
         weights_bytes=states["weights"],
         gradients_bytes=states["gradients"],
@@ -60,6 +56,6 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
         dp_s=nothing,
         optimizer_s=nothing,
         step_s=0.0,
-        model_flops_per_token=6 * model_parameters,
-        hardware_flops_per_token=6 * model_parameters,
+        model_flops_per_token=6 * flat,
+        hardware_flops_per_token=6 * flat,
     )

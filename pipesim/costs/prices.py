@@ -1,4 +1,4 @@
-"""What a cost model says about points that share a schedule: the numbers that a simulated step is assembled from."""
+"""What a cost model says about points: the numbers that a simulated step is assembled from."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pipesim.costs.stage import StageSeconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Shapes: (points, stages) for what a stage does or holds, (points,) for the rest. Bytes and parameters of one GPU."""
+    """Shapes: (points, kinds of stages) for what a stage does or holds, (points,) for the rest. Bytes and parameters of
+    one GPU.
+    """
 
     seconds: StageSeconds
-    """Item ``hop`` is what a rank that hands its result on stands still for, where its stack blocks."""
     hop_bytes: FloatArray
-    hop_s: FloatArray
-    """Seconds that a result travels while its sender goes on."""
     model_parameters: FloatArray
     parameters: FloatArray
     weights_bytes: FloatArray

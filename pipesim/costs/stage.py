@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,8 @@ class Stages(NamedTuple):
     dense: FloatArray
     moe: FloatArray
     head: FloatArray
+    beside: FloatArray
+    """1 for stages on the rank that holds the embedding, itself included."""
 
 
 class StageSeconds(NamedTuple):
@@ -54,31 +56,21 @@ def balanced_partition(units: int, stages: int, ranks: Sequence[int] = ()) -> tu
     return tuple(base + (stage in more) for stage in range(stages))
 
 
-def stage_contents(models: Sequence[ModelSpec], partitions: Sequence[tuple[int, ...]], spread_vocab: bool) -> Stages:
-    """Units in order: the embedding, the layers (dense ones first where the model mixes), the head. A spread vocabulary
-    leaves every stage its share of embedding and head.
+def contents(
+    layers: int, dense_layers: int, partition: Sequence[int], spread_vocab: bool
+) -> list[tuple[float, float, float, float]]:
+    """Embeddings, dense layers, layers with experts and heads on each stage. Units in order: the embedding, the layers
+    (dense ones first where the model mixes), the head. A spread vocabulary leaves every stage its share of both ends.
     """
-    held = [
-        _contents(model.layers, model.layers if model.moe is None else model.moe.dense_layers, partition)
-        for model, partition in zip(models, partitions, strict=True)
-    ]
-    embedding, dense, moe, head = np.array(held, np.float64).transpose(2, 0, 1)
-    if spread_vocab:
-        embedding = head = np.full_like(head, 1 / head.shape[1])
-    return Stages(embedding, dense, moe, head)
-
-
-@lru_cache(maxsize=100_000)
-def _contents(layers: int, dense_layers: int, partition: tuple[int, ...]) -> tuple[tuple[int, int, int, int], ...]:
-    """Embeddings, dense layers, layers with experts and heads on each stage."""
-    found, first = [], 0
+    found, first, share = [], 0, 1 / len(partition)
     for units in partition:
         last = first + units
         dense = max(0, min(last, 1 + dense_layers) - max(first, 1))
         moe = max(0, min(last, 1 + layers) - max(first, 1 + dense_layers))
-        found.append((int(first == 0 and units > 0), dense, moe, int(first <= layers + 1 < last)))
+        ends = (share, share) if spread_vocab else (float(first == 0 and units > 0), float(first <= layers + 1 < last))
+        found.append((ends[0], float(dense), float(moe), ends[1]))
         first = last
-    return tuple(found)
+    return found
 
 
 def stage_seconds(

@@ -14,13 +14,13 @@ from pipesim.simulate.critical import Step, critical_path
 from pipesim.simulate.deadlock import Deadlock
 from pipesim.simulate.iterations import Iterations
 from pipesim.simulate.links import Link, Links, placed
-from pipesim.simulate.memory import peak_held
+from pipesim.simulate.memory import peak_counts, peak_held
 from pipesim.simulate.periodic import Figures, figures
 from pipesim.simulate.timeline import Timeline
 
 __all__ = [
     "Batch", "Beside", "Bounds", "Cause", "Deadlock", "Figures", "Idle", "Iterations", "Link", "Links", "Step", "Timeline",
-    "critical_path", "figures", "idle", "idle_between", "lower_bounds", "peak_held", "placed", "simulate",
+    "critical_path", "figures", "idle", "idle_between", "lower_bounds", "peak_counts", "peak_held", "placed", "simulate",
     "simulate_iterations", "simulate_many", "steady_period_s",
 ]  # fmt: skip
 

@@ -9,10 +9,8 @@ from numpy.typing import ArrayLike
 
 from pipesim.schedules import make_schedule
 from pipesim.schedules.action import IntArray, Op, Schedule
-from pipesim.simulate import deadlock, engine, kernel
-from pipesim.simulate.engine import Setup
-from pipesim.simulate.kernel import FloatArray, Times
-from pipesim.simulate.links import Links
+from pipesim.simulate import lanes
+from pipesim.simulate.kernel import FloatArray
 
 
 class Batch(NamedTuple):
@@ -76,23 +74,20 @@ def _groups(which: IntArray, count: int) -> list[IntArray]:
 def _run(schedule: Schedule, columns: list[FloatArray], latency_s: FloatArray) -> Batch:
     """All points of one schedule."""
     stages, n = schedule.stages, len(latency_s)
-    seconds = np.empty((n, len(Op), stages))
+    seconds = np.empty((len(Op), stages, n))
     for op, column in zip((Op.F, Op.I, Op.W), columns, strict=True):
         if column.shape[1] not in (1, *range(stages, column.shape[1] + 1)):
             raise ValueError(f"{column.shape[1]} times are given for each point; {schedule.name} has {stages} stages.")
-        seconds[:, op] = column[:, :stages]
-    seconds[:, Op.B] = seconds[:, Op.I] + seconds[:, Op.W]
-    flat = seconds.reshape(n, len(Op) * stages)
-    order = engine.order_of(schedule)
-    wires = engine.wires_of(schedule, order, Links(latency_s=float(latency_s.max())))
-    setup = Setup(schedule, order, Times(flat[0][:, None], np.full((1, 1), np.nan)), wires)
-    makespan_s, span_s, busy_s = np.zeros(n), np.zeros(n), np.zeros((n, schedule.p))
-    record, work = engine.fresh_record(setup), np.empty((3, schedule.p), np.int64)
-    pair_s = setup.times.pair_s if schedule.joined.any() else None
-    ran = kernel.run_many(
-        order, flat, pair_s, wires.latency_s if wires.hops else None, latency_s, engine.fresh_state(setup), record,
-        work, makespan_s, span_s, busy_s,
-    )  # fmt: skip
-    if ran < n:
-        raise deadlock.Deadlock(deadlock.describe(schedule, head=work[0], unsent=work[1]))
-    return Batch(makespan_s, span_s, 1 - busy_s.sum(axis=1) / (schedule.p * makespan_s))
+        seconds[op] = column[:, :stages].T
+    seconds[Op.B] = seconds[Op.I] + seconds[Op.W]
+    first_s, last_s = lanes.run(schedule, seconds, latency_s)
+    used = np.diff(schedule.rank_start) > 0
+    makespan_s = last_s[used].max(axis=0) - first_s[used].min(axis=0)
+    work_s = (_counts(schedule)[:, None] * seconds.reshape(-1, n)).sum(axis=0)
+    return Batch(makespan_s, (last_s - first_s).max(axis=0), 1 - work_s / (schedule.p * makespan_s))
+
+
+def _counts(schedule: Schedule) -> IntArray:
+    """How many actions of each kind there are, shape (ops * stages,)."""
+    kinds = schedule.op.astype(np.int64) * schedule.stages + schedule.stage
+    return np.bincount(kinds, minlength=len(Op) * schedule.stages)

@@ -231,38 +231,3 @@ def _receive(first, last, rank, free_s, order, wires, state, record, unsent, sta
                 stack[depth] = sender
                 depth += 1
     return there_s, depth
-
-
-@compiled
-def run_many(  # type: ignore[no-untyped-def]
-    order, seconds, pair_s, hop_s, latency_s, state, record, work, makespan_s, longest_s, busy_s
-):
-    """Runs one order for many points: ``seconds`` (n, ops * stages), ``latency_s`` (n,); fills (n,), (n,), (n, p).
-
-    ``hop_s`` is (1, 1), or None if no point has a latency. Returns how many points have run; the first that deadlocks
-    ends it.
-    """
-    rank_start, span_s = order.rank_start, record.span_s
-    ranks = len(rank_start) - 1
-    for n in range(len(seconds)):
-        for rank in range(ranks):
-            state.clock_s[rank] = 0.0
-        for row in range(record.left_s.shape[0]):
-            for k in range(record.left_s.shape[1]):
-                record.left_s[row, k] = np.nan
-        if hop_s is not None:
-            hop_s[0, 0] = latency_s[n]
-        if run(order, seconds[n], pair_s, hop_s, None, state, record, work) < ranks:
-            return n
-        first_s, last_s = np.inf, 0.0
-        for rank in range(ranks):
-            a, b = rank_start[rank], rank_start[rank + 1]
-            if a == b:
-                continue
-            first_s, last_s = min(first_s, span_s[a, 0]), max(last_s, span_s[b - 1, 1])
-            longest_s[n] = max(longest_s[n], span_s[b - 1, 1] - span_s[a, 0])
-            for i in range(a, b):
-                if i == a or order.plan[i - 1, KIND] & 1 == 0:
-                    busy_s[n, rank] += span_s[i, 1] - span_s[i, 0]
-        makespan_s[n] = last_s - first_s
-    return len(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -68,6 +69,43 @@ def peak_held(schedule: Schedule, per_stage: ArrayLike, free_at: Op = Op.W) -> F
     """
     weights = np.asarray(per_stage, np.float64)[..., schedule.stage]
     return peaks(schedule, weights * held_change(schedule, free_at))
+
+
+def peak_counts(schedule: Schedule) -> list[IntArray]:
+    """For each rank the counts of activations held at once, by stage, that no other moment exceeds in all of them.
+
+    Shape (moments, stages) each. Whatever an activation of each stage weighs, the most that the rank holds is the
+    heaviest of these: ``peak_held`` without walking the order again.
+    """
+    change = held_change(schedule)
+    found: list[IntArray] = []
+    for start, stop in pairwise(schedule.rank_start):
+        own, column = np.unique(schedule.stage[start:stop], return_inverse=True)
+        by_stage = np.zeros((stop - start, len(own)), np.int64)
+        by_stage[np.arange(stop - start), column] = change[start:stop]
+        joined = np.flatnonzero(schedule.joined[start:stop])
+        gains = np.maximum(by_stage, 0)
+        gains[joined] += gains[joined + 1]
+        gains[joined + 1] = 0
+        before = np.cumsum(by_stage, axis=0) - by_stage
+        before[joined + 1] -= by_stage[joined]  # a pair frees nothing before it has ended
+        greatest = _greatest(before + gains)
+        moments = np.zeros((len(greatest), schedule.stages), np.int64)
+        moments[:, own] = greatest
+        found.append(moments)
+    return found
+
+
+def _greatest(counts: IntArray) -> IntArray:
+    """The rows that no other row reaches in every column."""
+    if not counts.size:
+        return np.zeros((1, counts.shape[1]), np.int64)
+    rows = counts.max(axis=0, keepdims=True) if counts.shape[1] == 1 else np.unique(counts, axis=0)[::-1]
+    kept: list[IntArray] = []
+    for row in rows:
+        if not any((row <= other).all() for other in kept):
+            kept.append(row)
+    return np.array(kept)
 
 
 def curve(

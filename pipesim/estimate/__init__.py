@@ -1,0 +1,93 @@
+"""From points to estimates: prices and a simulated schedule become seconds and bytes, item by item.
+
+Points that share everything but their numbers are evaluated as arrays; one point is a batch of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipesim.costs import full, lecture
+from pipesim.costs.columns import FloatArray
+from pipesim.costs.prices import Prices
+from pipesim.estimate.held import MEMORY_ITEMS, memory
+from pipesim.estimate.pipelines import Pipeline, pipeline
+from pipesim.estimate.points import Points, points_of, price_key
+from pipesim.estimate.runs import runs
+from pipesim.estimate.step import COMMUNICATION_ITEMS, COMPUTE_ITEMS, TIME_ITEMS, seconds
+from pipesim.specs import Point
+
+__all__ = [
+    "COMMUNICATION_ITEMS", "COMPUTE_ITEMS", "MEMORY_ITEMS", "TIME_ITEMS", "Batch", "Pipeline", "Points", "evaluate",
+    "evaluate_columns", "pipeline", "points_of", "price_key", "priced",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Estimates of points that share one ``price_key``. Arrays have one entry per point, lists one list per point."""
+
+    seconds: dict[str, FloatArray]
+    """By item of ``TIME_ITEMS``."""
+    bytes: dict[str, FloatArray]
+    """By item of ``MEMORY_ITEMS``, on the heaviest rank."""
+    columns: dict[str, Any]
+    """Everything else of a row, see ``results.schema``."""
+
+
+def evaluate(points: Sequence[Point], details: bool = True) -> Batch:
+    """The estimates of resolved points with one ``price_key``."""
+    return evaluate_columns(points_of(points), details)
+
+
+def evaluate_columns(points: Points, details: bool = False) -> Batch:
+    """``details`` adds the columns that hold a list per point: what each rank holds, what each stage takes."""
+    prices = priced(points)
+    time: dict[str, Any] = {}
+    held: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
+    for run in runs(points, prices):
+        items, figures = seconds(points, prices, run, details)
+        memory_items, totals = memory(points, prices, run, details)
+        for target, found in ((time, items), (held, memory_items), (columns, figures | totals)):
+            _scatter(target, found, run.members, len(points))
+    columns |= {"num_microbatches": points.num_microbatches, "model_params": prices.model_parameters}
+    columns |= _throughput(points, prices, sum(time[item] for item in TIME_ITEMS))
+    return Batch(seconds=time, bytes=held, columns=columns)
+
+
+def priced(points: Points) -> Prices:
+    price = lecture.price if points.like.costs.kind == "lecture" else full.price
+    return price(points.like, points.model, points.cut, points.stages)
+
+
+def _scatter(target: dict[str, Any], found: dict[str, Any], members: Any, n: int) -> None:
+    for name, values in found.items():
+        if isinstance(values, np.ndarray):
+            if name not in target:
+                target[name] = np.empty(n, values.dtype)
+            target[name][members] = values
+        else:
+            each = target.setdefault(name, [None] * n)
+            for index, value in zip(members, values, strict=True):
+                each[index] = value
+
+
+def _throughput(points: Points, prices: Prices, step_s: Any) -> dict[str, FloatArray]:
+    """MFU counts model FLOPs, HFU also those of recomputation, both over peak dense FLOP/s of the GPUs used."""
+    cut, training = points.cut, points.like.training
+    peak = points.like.cluster.peak_flops_per_s[training.precision]
+    batch = cut.micro_batch * cut.d * cut.num_microbatches
+    tokens_per_s = (batch * cut.seq_length).reshape(-1) / step_s  # type: ignore[union-attr]
+    per_gpu = tokens_per_s / np.reshape(cut.gpus, -1)
+    return {
+        "tokens_per_s": tokens_per_s,
+        "tokens_per_s_per_gpu": per_gpu,
+        "model_tflops_per_gpu": prices.model_flops_per_token * per_gpu / 1e12,
+        "mfu": prices.model_flops_per_token * per_gpu / peak,
+        "hfu": prices.hardware_flops_per_token * per_gpu / peak,
+    }

@@ -1,0 +1,77 @@
+"""The bytes that a rank holds, item by item, at the moment when it holds most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipesim.costs.columns import FloatArray
+from pipesim.costs.prices import Prices
+from pipesim.estimate.points import Points
+from pipesim.estimate.runs import Run, summed, with_none
+from pipesim.schedules.action import IntArray
+
+MEMORY_ITEMS = ("weights", "gradients", "optimizer", "activation", "logits", "buffers", "slack", "context")
+"""In bytes these sum to the memory of the heaviest rank, in this order."""
+
+Columns = dict[str, Any]
+
+
+def memory(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Columns, Columns]:
+    """Memory items of the heaviest rank of a run's members, and the totals of all ranks."""
+    members, ranks = run.members, run.kinds_on_rank
+    still = {
+        "weights": prices.weights_bytes, "gradients": prices.gradients_bytes, "optimizer": prices.optimizer_bytes,
+        "logits": prices.logits_bytes, "buffers": prices.buffer_bytes,
+    }  # fmt: skip
+    activation = _in_flight(prices.kept_bytes[members], run) + _working(prices.working_bytes[members], ranks)
+    activation += _waiting(points, run) * summed(prices.kept_bytes[members], ranks)
+    standing = np.asarray(sum(each[members] for each in still.values()))
+    total = (1 + prices.slack) * (summed(standing, ranks) + activation) + prices.context_bytes
+    heaviest = np.argmax(total, axis=1)
+    every, on = np.arange(len(members)), ranks[heaviest]
+    items: Columns = {name: _picked(each[members], on) for name, each in still.items()}
+    items["activation"] = activation[every, heaviest]
+    items["slack"] = prices.slack * sum(items.values())
+    items["context"] = np.full(len(members), prices.context_bytes)
+    figures: Columns = {"heaviest_rank": heaviest, "params_per_gpu": _picked(prices.parameters[members], on)}
+    if details:
+        figures["rank_memory_bytes"] = list(total)
+        figures["peak_inflight"] = [run.order.peak_inflight] * len(members)
+    return items, figures
+
+
+def _picked(of_kind: FloatArray, on: IntArray) -> FloatArray:
+    """The same on one rank for each point, whose kinds are ``on`` (n, k): (n,)."""
+    padded, every = with_none(of_kind), np.arange(len(of_kind))
+    return np.asarray(sum(padded[every, column] for column in on.T))
+
+
+def _in_flight(kept: FloatArray, run: Run) -> FloatArray:
+    """Activations held at the moment when they weigh most, shape (n, p)."""
+    padded = with_none(kept)
+    held, ranks = run.order.held, run.kinds_on_rank
+    moments = (sum(held[:, j, k] * padded[:, ranks[:, k]] for k in range(ranks.shape[1])) for j in range(held.shape[1]))
+    most = next(moments)
+    for moment in moments:
+        most = np.maximum(most, moment)
+    return np.asarray(most) / run.order.schedule.segments
+
+
+def _working(of_kind: FloatArray, ranks: IntArray) -> FloatArray:
+    """What one block's backward brings back: the largest of each rank's stages, shape (n, p)."""
+    padded = with_none(of_kind)
+    most = padded[:, ranks[:, 0]]
+    for column in ranks.T[1:]:
+        most = np.maximum(most, padded[:, column])
+    return np.asarray(most)
+
+
+def _waiting(points: Points, run: Run) -> float:
+    """Micro-batches more that each rank holds while the head, spread over all ranks, finishes with them.
+
+    Source: Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024, sections 4 and 5.
+    """
+    extra = {"none": 0.0, "algorithm_1": 2.0, "algorithm_2": 1.0, "interlaced": run.shape.p / 2}
+    return min(extra[points.like.layout.spread_vocab], run.m)

@@ -1,0 +1,172 @@
+"""Points as columns: what all share in words, their numbers as arrays, and how their stages are filled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipesim.costs.columns import FloatArray, column, kind, stacked
+from pipesim.costs.cut import Cut
+from pipesim.costs.stage import Stages, contents
+from pipesim.legality import micro_batches
+from pipesim.schedules import ranks_of_stages
+from pipesim.schedules.action import IntArray
+from pipesim.specs import ModelSpec, Point
+
+
+class Shape(NamedTuple):
+    """How p * v stages are filled. Stages with equal contents are of one kind and cost the same."""
+
+    p: int
+    v: int
+    rank_of: tuple[int, ...]
+    """Of each stage."""
+    kinds: tuple[tuple[float, ...], ...]
+    """Embedding, dense layers, layers with experts, head, whether the stage's rank holds the embedding, and how many
+    layers run again.
+    """
+    kind_of: tuple[int, ...]
+    """Of each stage."""
+    units: tuple[int, ...]
+    """Of each stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """n points that share one ``price_key``: ``like`` is any of them, whose words hold for all."""
+
+    like: Point
+    model: ModelSpec
+    """Its sizes may be columns."""
+    cut: Cut
+    stages: Stages
+    """By kind of stage, shape (n, kinds)."""
+    shapes: tuple[Shape, ...]
+    shape_of: IntArray
+    num_microbatches: IntArray
+    alone: bool
+    """Whether no two may share a schedule, because its order is made for a point's own times."""
+
+    def __len__(self) -> int:
+        return len(self.shape_of)
+
+
+def price_key(point: Point) -> tuple[object, ...]:
+    """Resolved points with equal keys can be evaluated together, as arrays."""
+    layout, training = point.layout, point.training
+    return (
+        kind(point.model), point.cluster, point.costs, point.stack, layout.zero, layout.sequence_parallel, layout.context,
+        layout.rank_order, layout.spread_vocab, layout.shard is None, training.precision, training.recompute,
+        training.attention, training.dropout, training.optimizer_barrier, point.schedule, point.options,
+    )  # fmt: skip
+
+
+def points_of(points: Sequence[Point]) -> Points:
+    """Resolved points with one ``price_key`` as columns."""
+    shapes: dict[Shape, int] = {}
+    shape_of = np.array([shapes.setdefault(_shape(point), len(shapes)) for point in points])
+    layouts, trainings = [point.layout for point in points], [point.training for point in points]
+    numbers = {
+        **{key: column([getattr(each, key) for each in layouts]) for key in ("t", "d", "c", "e", "p", "v")},
+        "micro_batch": column([training.micro_batch for training in trainings]),
+        "seq_length": column([seq_length(point) for point in points]),
+    }
+    shard = None if layouts[0].shard is None else column([layout.shard for layout in layouts])
+    m = np.array([micro_batches(point) for point in points])
+    return columns(points[0], stacked([point.model for point in points]), numbers, shard, tuple(shapes), shape_of, m)
+
+
+def columns(
+    like: Point,
+    model: ModelSpec,
+    numbers: dict[str, FloatArray],
+    shard: FloatArray | None,
+    shapes: tuple[Shape, ...],
+    shape_of: IntArray,
+    num_microbatches: IntArray,
+) -> Points:
+    """``numbers`` are t, p, d, c, e, v, micro_batch and seq_length, shape (n, 1); ``num_microbatches`` is (n,)."""
+    filled = _filled(shapes)[shape_of]
+    layout, training = like.layout, like.training
+    cut = Cut(
+        **numbers,
+        gpus=numbers["t"] * numbers["p"] * numbers["c"] * numbers["d"],
+        num_microbatches=num_microbatches[:, None].astype(np.float64),
+        shard=shard,
+        recomputed=filled[:, :, 5],
+        zero=layout.zero,
+        sequence_parallel=layout.sequence_parallel,
+        context=layout.context,
+        rank_order=layout.rank_order,
+        recompute=training.recompute,
+        attention=training.attention,
+        precision=training.precision,
+        dropout=training.dropout,
+    )
+    stages = Stages(*(filled[:, :, field] for field in range(5)))
+    return Points(
+        like=like,
+        model=model,
+        cut=cut,
+        stages=stages,
+        shapes=shapes,
+        shape_of=shape_of,
+        num_microbatches=num_microbatches,
+        alone=like.schedule == "auto",
+    )
+
+
+def seq_length(point: Point) -> int:
+    return point.training.seq_length or point.model.context
+
+
+def _shape(point: Point) -> Shape:
+    layout, model = point.layout, point.model
+    assert not isinstance(layout.partition, str)
+    return shape(
+        model.layers,
+        model.layers if model.moe is None else model.moe.dense_layers,
+        layout.partition,
+        layout.spread_vocab != "none",
+        point.training.recompute_layers,
+        layout.p,
+        layout.v or 1,
+        point.schedule,
+        point.options,
+    )
+
+
+@lru_cache(maxsize=10_000)
+def shape(
+    layers: int,
+    dense_layers: int,
+    partition: tuple[int, ...],
+    spread_vocab: bool,
+    recompute_layers: int | tuple[int, ...] | None,
+    p: int,
+    v: int,
+    schedule: str,
+    options: tuple[tuple[str, Any], ...],
+) -> Shape:
+    rank_of = tuple(ranks_of_stages(schedule, p, v, **dict(options)))
+    filled = contents(layers, dense_layers, partition, spread_vocab)
+    embedding_on = rank_of[int(np.argmax([held[0] for held in filled]))]
+    again = recompute_layers if isinstance(recompute_layers, tuple) else (recompute_layers,) * len(rank_of)
+    rows = [
+        (*held, float(held[0] > 0 or rank == embedding_on), math.inf if asked is None else float(asked))
+        for held, rank, asked in zip(filled, rank_of, again, strict=True)
+    ]
+    kinds = tuple(dict.fromkeys(rows))
+    return Shape(p, v, rank_of, kinds, tuple(kinds.index(row) for row in rows), partition)
+
+
+def _filled(shapes: Sequence[Shape]) -> FloatArray:
+    """The kinds of each shape, filled up with empty ones: (shapes, kinds, fields)."""
+    most = max(len(each.kinds) for each in shapes)
+    nothing = (0.0,) * len(shapes[0].kinds[0])
+    return np.array([[*each.kinds, *[nothing] * (most - len(each.kinds))] for each in shapes])

@@ -1,0 +1,133 @@
+"""The seconds of a step, item by item, from priced stages and the simulated schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipesim.costs.columns import FloatArray, in_order
+from pipesim.costs.prices import Prices
+from pipesim.estimate.points import Points
+from pipesim.estimate.runs import OPS, Run, summed
+from pipesim.schedules.action import Op
+from pipesim.simulate import lanes, steady_period_s
+
+COMPUTE_ITEMS = ("matmul", "attention", "elementwise", "launch", "recompute")
+COMMUNICATION_ITEMS = ("tp", "cp", "ep")
+TIME_ITEMS = (
+    *COMPUTE_ITEMS, *COMMUNICATION_ITEMS, "imbalance", "bubble", "pp_exposed", "dp_exposed", "optimizer", "fixed",
+)  # fmt: skip
+"""In seconds these sum to the step time, in this order."""
+
+Columns = dict[str, Any]
+
+
+def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Columns, Columns]:
+    """Time items of a run's members, and the figures of their simulated timelines.
+
+    What computes or talks on the way is the mean over ranks; the slowest rank's excess is imbalance, its idle time
+    bubble, and what handing results on adds is exposed pipeline communication. Without a barrier a step takes as long
+    as the period of steps that follow each other, with the bubble that is left then.
+    """
+    members, p = run.members, run.shape.p
+    slowest_s, mean_s = _busy_s(run).max(axis=0), run.m * _work_s(run.op_s) / p
+    makespan_s, pipeline_s, free_s = _pipeline_s(points, run)
+    ranks = np.unique(np.sort(run.kinds_on_rank, axis=1), axis=0)  # one of each kind: several may be alike
+    items: Columns = {
+        item: run.m * _of_all_stages([op[item] for op in prices.seconds if item in op], run) / p
+        for item in (*COMPUTE_ITEMS, *COMMUNICATION_ITEMS)
+    }
+    items |= {
+        "imbalance": slowest_s - mean_s,
+        "bubble": np.maximum(free_s - slowest_s, 0.0),  # sums of one order and another differ in the last bit
+        "pp_exposed": pipeline_s - free_s,
+        "dp_exposed": summed(prices.dp_s[members], ranks).max(axis=1),
+        "optimizer": summed(prices.optimizer_s[members], ranks).max(axis=1),
+        "fixed": np.full(len(members), prices.step_s),
+    }
+    work_s = run.m * _work_s(run.whole_s)
+    idle_s = np.maximum(p * makespan_s - work_s, 0.0)
+    figures: Columns = {
+        "makespan_s": makespan_s,
+        "imbalance": slowest_s / mean_s,
+        "efficiency_bound": mean_s / slowest_s,
+        "bubble_fraction": idle_s / (p * makespan_s),
+        "bubble_overhead": idle_s / work_s,
+        "hop_s": run.hop_s,
+        "dp_bytes_per_gpu": summed(prices.dp_sent_bytes[members], ranks).max(axis=1),
+        "tp_bytes_per_gpu": run.m * summed(prices.tp_sent_bytes[members], ranks).max(axis=1),
+        "pp_bytes_per_gpu": run.order.sends * prices.hop_bytes[members] / run.order.schedule.segments,
+    }
+    if details:
+        for name, op in zip(("forward", "input_grad", "weight_grad"), run.whole_s, strict=True):
+            figures[f"stage_{name}_s"] = list(op.T)
+    return items, figures
+
+
+def _work_s(op_s: FloatArray) -> FloatArray:
+    """Of all stages for one micro-batch, shape (n,)."""
+    return in_order(op_s.reshape(-1, op_s.shape[-1]))
+
+
+def _of_all_stages(ops: Sequence[FloatArray], run: Run) -> FloatArray:
+    """What an item takes on all stages for one micro-batch, forward and backward, shape (n,)."""
+    total = np.zeros(len(run.members))
+    for op in ops:
+        for kind, stages in enumerate(np.bincount(run.shape.kind_of)):
+            total = total + stages * op[run.members, kind]
+    return total
+
+
+def _busy_s(run: Run) -> FloatArray:
+    """How long each kind of rank computes in a step, shape (kinds of ranks, n)."""
+    stage_s = in_order(run.op_s)  # (stages, n)
+    alike = np.column_stack([run.kinds_on_rank, run.order.micro_batches])
+    at = np.unique(alike, axis=0, return_index=True)[1]
+    stages, counts = run.order.stages[at], run.order.micro_batches[at]
+    return np.asarray(
+        sum(counts[:, k, None] * stage_s[stages[:, k]] for k in range(stages.shape[1]))  # a count is 0 where none is
+    )
+
+
+def _pipeline_s(points: Points, run: Run) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The makespan; what the pipeline adds to a step; and that if results were handed on for nothing."""
+    barrier, nothing = points.like.training.optimizer_barrier, np.zeros(len(run.members))
+    makespan_s = _makespan_s(run, run.whole_s, run.hop_s)
+    if barrier:
+        talks = run.standing_s is not None or run.hop_s.any()
+        return makespan_s, makespan_s, _makespan_s(run, run.op_s, nothing) if talks else makespan_s
+    return makespan_s, _period_s(run, run.whole_s, run.hop_s), _period_s(run, run.op_s, nothing)
+
+
+def _makespan_s(run: Run, op_s: FloatArray, hop_s: FloatArray) -> FloatArray:
+    """Exactly simulated; points with the same times are one. A micro-batch cut into segments gives each its share."""
+    one, inverse = _distinct(np.concatenate([op_s.reshape(-1, len(hop_s)), hop_s[None]]))
+    schedule = run.order.schedule
+    table = one[:-1].reshape(len(OPS), schedule.stages, -1) / schedule.segments
+    kinds = np.empty((len(Op), *table.shape[1:]))
+    kinds[list(OPS)] = table
+    kinds[Op.B] = kinds[Op.I] + kinds[Op.W]
+    first_s, last_s = lanes.run(schedule, kinds, one[-1] / schedule.segments)
+    return np.asarray((last_s.max(axis=0) - first_s.min(axis=0))[inverse])
+
+
+def _period_s(run: Run, op_s: FloatArray, hop_s: FloatArray) -> FloatArray:
+    one, inverse = _distinct(np.concatenate([op_s.reshape(-1, len(hop_s)), hop_s[None]]))
+    schedule = run.order.schedule
+    found = []
+    for times in (one / schedule.segments).T:
+        forward_s, input_grad_s, weight_grad_s = times[:-1].reshape(len(OPS), -1)
+        found.append(steady_period_s(schedule, forward_s, input_grad_s, weight_grad_s, float(times[-1])))
+    return np.asarray(np.array(found)[inverse], np.float64)
+
+
+def _distinct(columns: FloatArray) -> tuple[FloatArray, Any]:
+    """The distinct columns of (k, n), and where each of the n is among them."""
+    rows = np.ascontiguousarray(columns.T)
+    if len(rows) == 1:
+        return columns, np.zeros(1, np.int64)
+    whole = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
+    _, first, inverse = np.unique(whole, return_index=True, return_inverse=True)
+    return columns[:, first], inverse
