@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -256,26 +256,30 @@ def _container(node: Any) -> Any:
 
 def point_id(config: Mapping[str, Any]) -> str:
     """A hash of everything that decides the row, as 16 hexadecimal digits; the same in every process and version."""
-    asked = json.dumps({key: config[key] for key in ASKED}, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(asked.encode()).hexdigest()[:16]
+    return f"{point_hash(config):016x}"
 
 
-def asked(config: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], Point]]:
-    """What a row says even if its point cannot be built, who it is and what was asked; and how to build the point."""
-    parallel, training = config["parallel"], config["training"]
-    known = {
-        "point_id": point_id(config),
-        "model": config["model"]["name"],
-        "cluster": config["cluster"]["name"],
-        "stack": config["stack"]["name"],
-        "costs": config["costs"]["kind"],
-        "schedule": canonical_name(config["schedule"]["name"]) or config["schedule"]["name"],
-        **{key: parallel[key] for key in ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")},
-        **{key: training[key] for key in ("recompute", "precision", "attention", "micro_batch", "global_batch")},
-        "seq_length": training["seq_length"] or config["model"]["context"],
-    }
-    fits_column = {key: value for key, value in known.items() if not isinstance(value, int) or abs(value) < 2**63}
-    return fits_column, partial(build, config)
+def point_hash(config: Mapping[str, Any]) -> int:
+    """The sum of the hashes of all leaves, so that changing one value changes it by the difference of two hashes."""
+    return sum(leaf_hash(key, value) for key, value in leaves({key: config[key] for key in ASKED})) % 2**64
+
+
+def leaf_hash(key: str, value: Any) -> int:
+    return _hash(f"{key}={json.dumps(value, sort_keys=True, ensure_ascii=True)}")
+
+
+@lru_cache(maxsize=100_000)
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value with its dotted key."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def build(config: Mapping[str, Any]) -> Point:

@@ -13,6 +13,7 @@ from pipesim.checks import Invalid
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
 from pipesim.plan import grid
+from pipesim.plan.space import Space, cut, total
 from pipesim.report import figures, html, markdown, terminal, trace
 from pipesim.report.document import Document
 from pipesim.report.layout_page import layout_page
@@ -21,7 +22,7 @@ from pipesim.results import folder as folders
 from pipesim.results import manifest, schema, store
 from pipesim.results.folder import MANIFEST, Staging
 from pipesim.results.schema import Row
-from pipesim.swept import settings
+from pipesim.swept import with_told
 
 LANGUAGES = ("en", "zh")
 
@@ -71,10 +72,8 @@ def _kind(config: Mapping[str, Any], swept: bool) -> str:
 
 def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
     """A row for every config, in the order of the table."""
-    asked = [configs_.asked(each) for each in configs]
-    told = settings(configs)
-    known = ((row | {"settings": setting}, build) for (row, build), setting in zip(asked, told, strict=True))
-    rows: list[Row] = schema.table(grid.rows(known)).to_pylist()
+    spaces = with_told([Space(base=config) for config in configs])
+    rows: list[Row] = grid.evaluate(cut(spaces, 0, total(spaces)), details=True).to_pylist()
     return rows
 
 

@@ -1,11 +1,13 @@
-"""What tells the configs of a sweep apart where no column of a row does."""
+"""What tells the points of a sweep apart where no column of a row does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipesim.config import ASKED
+from pipesim.config import ASKED, leaves
+from pipesim.plan.space import Space
 
 _IN_COLUMNS = {
     *(f"parallel.{key}" for key in ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")),
@@ -17,25 +19,32 @@ _IN_COLUMNS = {
 _NAMES = ("model.name", "cluster.name", "costs.kind", "schedule.name")
 
 
-def settings(configs: Sequence[Mapping[str, Any]]) -> list[str | None]:
-    """For each config what tells it from others of the same names, where no column of a row does: ``key=value …``."""
-    flat = [dict(_leaves({key: each[key] for key in ASKED})) for each in configs]
+def with_told(spaces: Sequence[Space]) -> list[Space]:
+    """The spaces with the keys that tell their points from others of the same names, where no column of a row does."""
     values: dict[tuple[Any, ...], dict[str, set[str]]] = {}
-    for leaves in flat:
-        seen = values.setdefault(tuple(leaves[name] for name in _NAMES), {})
-        for key, value in leaves.items():
+    for space in spaces:
+        seen = values.setdefault(_names(space), {})
+        for key, value in _values(space):
             seen.setdefault(key, set()).add(repr(value))
-    told = []
-    for leaves in flat:
-        seen = values[tuple(leaves[name] for name in _NAMES)]
-        own = [f"{key}={value}" for key, value in leaves.items() if len(seen[key]) > 1 and key not in _IN_COLUMNS]
-        told.append(" ".join(own) or None)
-    return told
+    return [
+        dataclasses.replace(
+            space,
+            told=tuple(key for key, each in values[_names(space)].items() if len(each) > 1 and key not in _IN_COLUMNS),
+        )
+        for space in spaces
+    ]
 
 
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
+def _names(space: Space) -> tuple[Any, ...]:
+    told = dict(leaves({key: space.base[key] for key in ASKED}))
+    return tuple(told[name] for name in _NAMES)
+
+
+def _values(space: Space) -> Iterator[tuple[str, Any]]:
+    """Every key with each value that it takes."""
+    for key, value in leaves({key: space.base[key] for key in ASKED}):
+        axis = next((axis for axis in space.axes if key in axis.keys), None)
+        if axis is None:
+            yield key, value
         else:
-            yield f"{prefix}{key}", value
+            yield from ((key, values[axis.keys.index(key)]) for values in axis.values)

@@ -6,8 +6,13 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from pipesim import compose, config
+from pipesim.legality import NONE
 from pipesim.plan import grid
+from pipesim.plan.asked import NUMBERS, Group
 from pipesim.specs import LinkSpec, Point
 
 
@@ -32,7 +37,26 @@ def point(*overrides: str, **changes: Any) -> Point:
 
 
 def rows(*points: Point) -> list[dict[str, Any]]:
-    return grid.rows([({}, lambda each=each: each) for each in points])
+    return [row for each in points for row in grid.table(alone(each), details=True).to_pylist()]
+
+
+def alone(at: Point) -> Group:
+    """A point as asked for by itself, under the names of the default config."""
+    numbers = {}
+    for key in NUMBERS:
+        part, name = key.split(".")
+        numbers[name] = np.array([getattr(at.layout if part == "parallel" else at.training, name) or NONE])
+    shown = {name: pa.array(values) for name, values in numbers.items()}
+    return Group(
+        at=np.zeros(1, np.int64), config=default(), like=at, problems=(), numbers=numbers, shown=shown, wrong=[],
+        point_hashes=np.zeros(1, np.uint64),
+    )  # fmt: skip
+
+
+@functools.cache
+def default() -> dict[str, Any]:
+    with compose.composer() as (make, _):
+        return config.plain(make([]))
 
 
 def row(*overrides: str, **changes: Any) -> dict[str, Any]:

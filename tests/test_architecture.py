@@ -28,7 +28,10 @@ ALLOWED: dict[str, set[str]] = {
     "legality": {"checks", "specs", "schedules", "costs"},
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
     "results": set(),
-    "plan": {"checks", "specs", "simulate", "estimate", "legality", "results.schema", "calibrate.intervals"},
+    "plan": {
+        "checks", "specs", "schedules", "simulate", "costs.columns", "estimate", "legality", "config", "results.schema",
+        "calibrate.intervals",
+    },
     "calibrate": {
         "checks", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document", "report.formats",
         "report.words",
@@ -44,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "task_config": set(),
     "config": {"checks", "specs", "schedules", "demo_config", "task_config"},
     "errors": {"checks", "config"},
-    "swept": {"config"},
+    "swept": {"config", "plan.space"},
     "compose": {"checks", "config", "errors", "specs", "schedules"},
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {

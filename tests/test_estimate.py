@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from points import DEEPSEEK, EVERY, MIXTRAL, SMALL, composed, point, row, rows, wider, with_cluster
+from points import DEEPSEEK, EVERY, MIXTRAL, SMALL, composed, default, point, row, rows, wider, with_cluster
 
 from pipesim import legality
 from pipesim.costs.memory import layer_activation_bytes, recomputed_layer_bytes
 from pipesim.costs.parameters import head_parameters, total_parameters
-from pipesim.estimate import COMPUTE_ITEMS, TIME_ITEMS, evaluate, pipeline, points_of
+from pipesim.estimate import COMPUTE_ITEMS, TIME_ITEMS, Points, evaluate, evaluate_columns, pipeline, points_of
 from pipesim.plan import grid
+from pipesim.plan.space import Axis, Slice, Space
 from pipesim.report.words import trust
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
-from pipesim.specs import Point
 
 LAW = settings(deadline=None, max_examples=12)
 
@@ -239,18 +239,20 @@ def test_an_invalid_point_is_a_row_with_every_reason() -> None:
 
 
 def test_a_point_that_fails_costs_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    good, bad = point(*SMALL, t=1, p=2, d=4), point(*SMALL, t=2, p=2, d=4)
+    micro_batch = Axis(keys=("training.micro_batch",), values=tuple((b,) for b in (1, 2, 4, 8, 16)))
+    space = Space(base=default(), axes=(micro_batch,))
 
-    def explode(points: list[Point]) -> Any:
-        if any(each.layout.t == 2 for each in points):
+    def explode(points: Points, details: bool) -> Any:
+        if (points.cut.micro_batch == 4).any():
             raise ArithmeticError("boom")
-        return evaluate(points)
+        return evaluate_columns(points, details)
 
-    monkeypatch.setattr(grid, "evaluate", explode)
-    first, second, third = rows(good, bad, good)
-    assert (first["status"], second["status"], third["status"]) == ("ok", "failed", "ok")
-    assert second["reason"] == "ArithmeticError: boom"
-    assert first == third
+    whole = grid.evaluate([Slice(space, 0, 5)], details=True).to_pylist()
+    monkeypatch.setattr(grid, "evaluate_columns", explode)
+    rows = grid.evaluate([Slice(space, 0, 5)], details=True).to_pylist()
+    assert [row["status"] == "failed" for row in rows] == [row["micro_batch"] == 4 for row in rows]
+    assert [row["reason"] for row in rows if row["micro_batch"] == 4] == ["ArithmeticError: boom"]
+    assert [row for row in rows if row["micro_batch"] != 4] == [row for row in whole if row["micro_batch"] != 4]
 
 
 def test_a_misfit_says_which_rank_lacks_how_much_and_keeps_its_numbers() -> None:

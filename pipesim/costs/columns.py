@@ -12,12 +12,35 @@ from numpy.typing import NDArray
 from pipesim.specs import ModelSpec
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 Number = float | FloatArray
 
 
 def column(values: Sequence[float | int | None]) -> FloatArray:
     """Shape (points, 1), so that it multiplies with (points, stages)."""
     return np.array(values, np.float64)[:, None]
+
+
+def codes(column: IntArray) -> tuple[IntArray, IntArray]:
+    """The distinct values of whole numbers of at least 0, in rising order, and which each of them is."""
+    top = int(column.max(initial=0)) + 1
+    if top > 1_000_000:
+        values, which = np.unique(column, return_inverse=True)
+        return values, which
+    occurs = np.zeros(top, np.bool_)
+    occurs[column] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[column]
+
+
+def distinct(columns: Sequence[IntArray]) -> tuple[list[tuple[int, ...]], IntArray]:
+    """Every combination of values that occurs in whole numbers of at least 0, and which each row has."""
+    whole = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, which = codes(column)
+        whole = codes(whole * len(values) + which)[1]
+    first = np.zeros(int(whole.max(initial=-1)) + 1, np.int64)
+    first[whole[::-1]] = np.arange(len(whole))[::-1]
+    return list(zip(*(column[first].tolist() for column in columns), strict=True)), whole
 
 
 def in_order(values: FloatArray) -> FloatArray:

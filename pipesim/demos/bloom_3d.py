@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 from typing import Any
@@ -15,7 +15,6 @@ from pipesim.plan import grid
 from pipesim.report.document import Column, Section, Table
 from pipesim.report.formats import show
 from pipesim.results.schema import Row
-from pipesim.specs import Point
 
 ZERO = 1
 """Optimizer state is divided over the d copies, as in BLOOM's training."""
@@ -27,7 +26,7 @@ def bloom_3d(config: Mapping[str, Any]) -> tuple[Section, list[Row]]:
     model, cluster = configs.build_model(config["model"]), config["cluster"]
     pairs = list(product(conf["t"], conf["p"]))
     divide = [(t, p) for t, p in pairs if t * p > 0 and cluster["gpus"] % (t * p) == 0 and model.units % p == 0]
-    rows = grid.rows(_asked(config, t, p) for t, p in divide)
+    rows = [{**row, "case": "bloom_3d"} for row in grid.rows(_asked(config, t, p) for t, p in divide)]
     shown = [row for row in rows if row["status"] in ("ok", "infeasible")]
     left_out = [pair for pair in pairs if pair not in {(row["t"], row["p"]) for row in shown}]
     section = Section(
@@ -41,10 +40,9 @@ def bloom_3d(config: Mapping[str, Any]) -> tuple[Section, list[Row]]:
     return section, rows
 
 
-def _asked(config: Mapping[str, Any], t: int, p: int) -> tuple[Row, Callable[[], Point]]:
+def _asked(config: Mapping[str, Any], t: int, p: int) -> dict[str, Any]:
     lecture = {"parallel": asdict(ParallelConf(t=t, p=p, zero=ZERO)), "costs": asdict(CostsConf(kind="lecture"))}
-    known, build = configs.asked({**config, **lecture})
-    return known | {"case": "bloom_3d"}, build
+    return {**config, **lecture}
 
 
 def _introduction(config: Mapping[str, Any], units: int, say: Say) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipesim import config as configs
 from pipesim.demos.claims import Claim
 from pipesim.demos.real_runs import NUMBER_BYTES, RealRun
 from pipesim.plan import grid
@@ -74,7 +73,7 @@ def _more_than_the_parameters(run: RealRun) -> Claim:
 
 def _far_less_in_a_large_model(config: Mapping[str, Any]) -> Iterator[Claim]:
     """One replica's batch at a cut beside the model's parameters, at equally many bytes a number."""
-    (asked,) = grid.rows([configs.asked(config)])
+    (asked,) = grid.rows([config])
     if asked["status"] not in ("ok", "infeasible"):
         return
     sequences, tokens = asked["global_batch"] // asked["d"], asked["seq_length"]

@@ -38,7 +38,7 @@ def memory(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Col
     figures: Columns = {"heaviest_rank": heaviest, "params_per_gpu": _picked(prices.parameters[members], on)}
     if details:
         figures["rank_memory_bytes"] = list(total)
-        figures["peak_inflight"] = [run.order.peak_inflight] * len(members)
+        figures["peak_inflight"] = [run.orders[k].peak_inflight for k in run.order_of]
     return items, figures
 
 
@@ -50,13 +50,16 @@ def _picked(of_kind: FloatArray, on: IntArray) -> FloatArray:
 
 def _in_flight(kept: FloatArray, run: Run) -> FloatArray:
     """Activations held at the moment when they weigh most, shape (n, p)."""
-    padded = with_none(kept)
-    held, ranks = run.order.held, run.kinds_on_rank
-    moments = (sum(held[:, j, k] * padded[:, ranks[:, k]] for k in range(ranks.shape[1])) for j in range(held.shape[1]))
-    most = next(moments)
-    for moment in moments:
-        most = np.maximum(most, moment)
-    return np.asarray(most) / run.order.schedule.segments
+    padded, ranks = with_none(kept), run.kinds_on_rank
+    moments = max(order.held.shape[1] for order in run.orders)
+    held = np.zeros((len(run.orders), run.shape.p, moments, ranks.shape[1]))
+    for table, order in zip(held, run.orders, strict=True):
+        table[:, : order.held.shape[1]] = order.held / order.schedule.segments
+    most = np.zeros((len(kept), run.shape.p))
+    for j in range(moments):
+        weighs = sum(held[:, :, j, k][run.order_of] * padded[:, ranks[:, k]] for k in range(ranks.shape[1]))
+        most = np.maximum(most, weighs)
+    return most
 
 
 def _working(of_kind: FloatArray, ranks: IntArray) -> FloatArray:
@@ -68,10 +71,10 @@ def _working(of_kind: FloatArray, ranks: IntArray) -> FloatArray:
     return np.asarray(most)
 
 
-def _waiting(points: Points, run: Run) -> float:
+def _waiting(points: Points, run: Run) -> FloatArray:
     """Micro-batches more that each rank holds while the head, spread over all ranks, finishes with them.
 
     Source: Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024, sections 4 and 5.
     """
     extra = {"none": 0.0, "algorithm_1": 2.0, "algorithm_2": 1.0, "interlaced": run.shape.p / 2}
-    return min(extra[points.like.layout.spread_vocab], run.m)
+    return np.minimum(extra[points.like.layout.spread_vocab], run.m)[:, None]

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from pipesim.costs.columns import FloatArray
+from pipesim.estimate.points import Shape
 from pipesim.schedules import make_schedule
 from pipesim.schedules.action import IntArray, Op, Schedule
 from pipesim.schedules.rules import dependencies
 from pipesim.simulate import peak_counts, peak_held
+from pipesim.specs import Point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,20 +33,19 @@ class Order:
     peak_inflight: tuple[int, ...]
 
 
-def order(
-    name: str,
-    p: int,
-    m: int,
-    v: int,
-    options: Sequence[tuple[str, Any]],
-    stage_s: Sequence[FloatArray] = (),
-    hop_s: float = 0.0,
-) -> Order:
-    """``auto`` makes its order for these times; to all others they are nothing."""
-    if name != "auto":
-        return _known(name, p, m, v, tuple(options))
-    times = zip(("forward_s", "input_grad_s", "weight_grad_s", "latency_s"), (*stage_s, float(hop_s)), strict=True)
-    return _order(make_schedule(name, p=p, m=m, v=v, **dict(options), **dict(times)))
+def order(like: Point, shape: Shape, m: int, times: Sequence[Any]) -> Order:
+    """``auto`` makes its order for these ``times``: forward, input and weight gradient of every stage, and a hop."""
+    if like.schedule != "auto":
+        return _known(like.schedule, shape.p, m, shape.v, like.options)
+    return _order(for_times(like.schedule, shape.p, m, shape.v, like.options, times))
+
+
+def for_times(name: str, p: int, m: int, v: int, options: Sequence[tuple[str, Any]], times: Sequence[Any]) -> Schedule:
+    """The schedule of these sizes; to all but ``auto`` times are nothing."""
+    named = (
+        zip(("forward_s", "input_grad_s", "weight_grad_s", "latency_s"), times, strict=True) if name == "auto" else ()
+    )
+    return make_schedule(name, p=p, m=m, v=v, **dict(options), **dict(named))
 
 
 @lru_cache(maxsize=512)

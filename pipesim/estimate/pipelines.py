@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipesim.estimate.orders import order
+from pipesim.estimate.orders import for_times
 from pipesim.simulate import idle, lower_bounds, simulate
 from pipesim.simulate.timeline import Timeline
 
@@ -28,7 +28,7 @@ def pipeline(row: Mapping[str, Any]) -> Pipeline:
     stage_s = [np.array(row[f"stage_{op}_s"], np.float64) for op in ("forward", "input_grad", "weight_grad")]
     options = tuple(json.loads(row["schedule_options"] or "{}").items())
     sizes = (row["p"], row["num_microbatches"], row["v"])
-    schedule = order(row["schedule"], *sizes, options, stage_s, row["hop_s"]).schedule
+    schedule = for_times(row["schedule"], *sizes, options, [*stage_s, row["hop_s"]])
     times = [*(op / schedule.segments for op in stage_s), row["hop_s"] / schedule.segments]
     timeline = simulate(schedule, *times)
     bound = lower_bounds(schedule, *times)

@@ -1,4 +1,4 @@
-"""Points that run the same schedule with the same stages, and what each of its stages takes."""
+"""Points whose stages are filled alike, the orders that they run, and what each of their stages takes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipesim.costs import full
-from pipesim.costs.columns import FloatArray
+from pipesim.costs.columns import FloatArray, codes
 from pipesim.costs.prices import Prices
 from pipesim.estimate.orders import Order, order
 from pipesim.estimate.points import Points, Shape
 from pipesim.schedules.action import IntArray, Op
 
+OPS = (Op.F, Op.I, Op.W)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """``members`` are indices into the points, n of them."""
+    """``members`` are indices into the points, n of them; they share a shape, and run one of several orders."""
 
     members: IntArray
-    order: Order
     shape: Shape
-    m: int
+    m: IntArray
+    orders: tuple[Order, ...]
+    """One for each number of micro-batches that occurs."""
+    order_of: IntArray
     op_s: FloatArray
     """What computing takes on each stage for one micro-batch: forward, input and weight gradient, shape (3, stages, n)."""
     standing_s: FloatArray | None
@@ -31,23 +35,19 @@ class Run:
     """Seconds that a result travels while its sender goes on, shape (n,)."""
 
     @property
-    def kind_of(self) -> IntArray:
-        """Of each stage."""
-        return np.array(self.shape.kind_of)
+    def stages(self) -> IntArray:
+        """The stages of each rank, shape (p, k), -1 where it has fewer."""
+        return self.orders[0].stages
 
     @property
     def kinds_on_rank(self) -> IntArray:
-        """Kinds of the stages of ``order.stages``; -1 where a rank has fewer."""
-        stages = self.order.stages
-        return np.where(stages >= 0, self.kind_of[stages], -1)
+        """The kinds of ``stages``."""
+        return np.where(self.stages >= 0, np.array(self.shape.kind_of)[self.stages], -1)
 
     @property
     def whole_s(self) -> FloatArray:
         """What each stage takes, standing still included, shape (3, stages, n)."""
         return self.op_s if self.standing_s is None else self.standing_s
-
-
-OPS = (Op.F, Op.I, Op.W)
 
 
 def summed(of_kind: FloatArray, ranks: IntArray) -> FloatArray:
@@ -62,33 +62,46 @@ def with_none(of_kind: FloatArray) -> FloatArray:
 
 
 def runs(points: Points, prices: Prices) -> Iterator[Run]:
-    like = points.like
     totals = np.stack([np.asarray(sum(items.values())) for items in prices.seconds])  # (3, n, kinds)
     stride = np.broadcast_to(np.asarray(points.cut.stride("p"), np.float64), (len(points), 1))
     for members in _groups(points):
-        shape, m = points.shapes[points.shape_of[members[0]]], int(points.num_microbatches[members[0]])
-        op_s = np.ascontiguousarray(totals[:, members][:, :, list(shape.kind_of)].transpose(0, 2, 1))
-        standing_s, hop_s = None, np.zeros(len(members))
-        if like.costs.kind == "full" and len(shape.rank_of) > 1:
-            sent = prices.hop_bytes[members][:, None]
-            boundary_s = full.boundary_s(like, stride[members], sent, shape.rank_of).T  # (stages - 1, n)
-            if like.stack.blocking_hops:
-                standing_s = op_s.copy()
-                standing_s[0, :-1] += boundary_s
-                standing_s[1, 1:] += boundary_s
-            else:
-                hop_s = boundary_s.max(axis=0)
-        times = list((op_s if standing_s is None else standing_s)[:, :, 0])
-        made = order(like.schedule, shape.p, m, shape.v, like.options, times, float(hop_s[0]))
-        yield Run(members=members, order=made, shape=shape, m=m, op_s=op_s, standing_s=standing_s, hop_s=hop_s)
+        shape = points.shapes[points.shape_of[members[0]]]
+        op_s = np.ascontiguousarray(totals[:, members].transpose(2, 0, 1)[list(shape.kind_of)].transpose(1, 0, 2))
+        standing_s, hop_s = _hops(points, prices, shape, members, stride[members], op_s)
+        sizes, order_of = codes(points.num_microbatches[members])
+        times = [*(op_s if standing_s is None else standing_s)[:, :, 0], float(hop_s[0])]
+        orders = tuple(order(points.like, shape, m, times) for m in sizes.tolist())
+        yield Run(
+            members=members, shape=shape, m=points.num_microbatches[members], orders=orders, order_of=order_of, op_s=op_s,
+            standing_s=standing_s, hop_s=hop_s,
+        )  # fmt: skip
+
+
+def _hops(
+    points: Points, prices: Prices, shape: Shape, members: IntArray, stride: FloatArray, op_s: FloatArray
+) -> tuple[FloatArray | None, FloatArray]:
+    """``standing_s`` and ``hop_s`` of a run."""
+    nothing = np.zeros(len(members))
+    if points.like.costs.kind != "full" or len(shape.rank_of) == 1:
+        return None, nothing
+    sent = prices.hop_bytes[members][:, None]
+    boundary_s = full.boundary_s(points.like, stride, sent, shape.rank_of).T  # (stages - 1, n)
+    if not points.like.stack.blocking_hops:
+        return None, boundary_s.max(axis=0)
+    standing_s = op_s.copy()
+    standing_s[0, :-1] += boundary_s
+    standing_s[1, 1:] += boundary_s
+    return standing_s, nothing
 
 
 def _groups(points: Points) -> list[IntArray]:
-    """Indices of points with one shape and one number of micro-batches."""
-    n = len(points)
+    """Indices of points with one shape."""
     if points.alone:
-        return list(np.arange(n)[:, None])
-    key = points.shape_of * (1 + points.num_microbatches.max(initial=0)) + points.num_microbatches
-    by_key = np.argsort(key, kind="stable")
-    starts = np.flatnonzero(np.diff(key[by_key])) + 1
-    return np.split(by_key, starts)
+        return list(np.arange(len(points))[:, None])
+    return members_of(points.shape_of)
+
+
+def members_of(code: IntArray) -> list[IntArray]:
+    """Where each of the codes 0, 1, … stands."""
+    by_code = np.argsort(code.astype(np.int16) if code.max(initial=0) < 2**15 else code, kind="stable")
+    return np.split(by_code, np.cumsum(np.bincount(code))[:-1])

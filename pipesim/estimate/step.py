@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from pipesim.costs.columns import FloatArray, in_order
 from pipesim.costs.prices import Prices
 from pipesim.estimate.points import Points
-from pipesim.estimate.runs import OPS, Run, summed
-from pipesim.schedules.action import Op
+from pipesim.estimate.runs import OPS, Run, members_of, summed
+from pipesim.schedules.action import Op, Schedule
 from pipesim.simulate import lanes, steady_period_s
 
 COMPUTE_ITEMS = ("matmul", "attention", "elementwise", "launch", "recompute")
@@ -48,6 +48,7 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
         "fixed": np.full(len(members), prices.step_s),
     }
     work_s = run.m * _work_s(run.whole_s)
+    sends = np.array([order.sends / order.schedule.segments for order in run.orders])[run.order_of]
     idle_s = np.maximum(p * makespan_s - work_s, 0.0)
     figures: Columns = {
         "makespan_s": makespan_s,
@@ -58,7 +59,7 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
         "hop_s": run.hop_s,
         "dp_bytes_per_gpu": summed(prices.dp_sent_bytes[members], ranks).max(axis=1),
         "tp_bytes_per_gpu": run.m * summed(prices.tp_sent_bytes[members], ranks).max(axis=1),
-        "pp_bytes_per_gpu": run.order.sends * prices.hop_bytes[members] / run.order.schedule.segments,
+        "pp_bytes_per_gpu": sends * prices.hop_bytes[members],
     }
     if details:
         for name, op in zip(("forward", "input_grad", "weight_grad"), run.whole_s, strict=True):
@@ -83,51 +84,49 @@ def _of_all_stages(ops: Sequence[FloatArray], run: Run) -> FloatArray:
 def _busy_s(run: Run) -> FloatArray:
     """How long each kind of rank computes in a step, shape (kinds of ranks, n)."""
     stage_s = in_order(run.op_s)  # (stages, n)
-    alike = np.column_stack([run.kinds_on_rank, run.order.micro_batches])
+    counts = np.stack([order.micro_batches for order in run.orders])  # (orders, p, k)
+    alike = np.column_stack([run.kinds_on_rank, counts.transpose(1, 0, 2).reshape(run.shape.p, -1)])
     at = np.unique(alike, axis=0, return_index=True)[1]
-    stages, counts = run.order.stages[at], run.order.micro_batches[at]
-    return np.asarray(
-        sum(counts[:, k, None] * stage_s[stages[:, k]] for k in range(stages.shape[1]))  # a count is 0 where none is
+    of_rank = counts[:, at].transpose(1, 2, 0)  # (kinds of ranks, k, orders)
+    stages = run.stages[at]
+    return np.asarray(  # a count is 0 where a rank has no stage
+        sum(of_rank[:, k][:, run.order_of] * stage_s[stages[:, k]] for k in range(stages.shape[1]))
     )
 
 
 def _pipeline_s(points: Points, run: Run) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The makespan; what the pipeline adds to a step; and that if results were handed on for nothing."""
-    barrier, nothing = points.like.training.optimizer_barrier, np.zeros(len(run.members))
-    makespan_s = _makespan_s(run, run.whole_s, run.hop_s)
-    if barrier:
-        talks = run.standing_s is not None or run.hop_s.any()
-        return makespan_s, makespan_s, _makespan_s(run, run.op_s, nothing) if talks else makespan_s
-    return makespan_s, _period_s(run, run.whole_s, run.hop_s), _period_s(run, run.op_s, nothing)
+    nothing = np.zeros(len(run.members))
+    makespan_s = _of_orders(run, run.whole_s, run.hop_s, _makespan_s)
+    if not points.like.training.optimizer_barrier:
+        return (
+            makespan_s,
+            _of_orders(run, run.whole_s, run.hop_s, _period_s),
+            _of_orders(run, run.op_s, nothing, _period_s),
+        )
+    talks = run.standing_s is not None or run.hop_s.any()
+    return makespan_s, makespan_s, _of_orders(run, run.op_s, nothing, _makespan_s) if talks else makespan_s
 
 
-def _makespan_s(run: Run, op_s: FloatArray, hop_s: FloatArray) -> FloatArray:
-    """Exactly simulated; points with the same times are one. A micro-batch cut into segments gives each its share."""
-    one, inverse = _distinct(np.concatenate([op_s.reshape(-1, len(hop_s)), hop_s[None]]))
-    schedule = run.order.schedule
-    table = one[:-1].reshape(len(OPS), schedule.stages, -1) / schedule.segments
-    kinds = np.empty((len(Op), *table.shape[1:]))
-    kinds[list(OPS)] = table
+def _of_orders(
+    run: Run, op_s: FloatArray, hop_s: FloatArray, figure: Callable[[Schedule, FloatArray, FloatArray], FloatArray]
+) -> FloatArray:
+    """A figure of each member's schedule. A micro-batch cut into segments gives each its share."""
+    found = np.empty(len(hop_s))
+    for order, at in zip(run.orders, members_of(run.order_of), strict=True):
+        segments = order.schedule.segments
+        found[at] = figure(order.schedule, op_s[:, :, at] / segments, hop_s[at] / segments)
+    return found
+
+
+def _makespan_s(schedule: Schedule, op_s: FloatArray, hop_s: FloatArray) -> FloatArray:
+    kinds = np.empty((len(Op), *op_s.shape[1:]))
+    kinds[list(OPS)] = op_s
     kinds[Op.B] = kinds[Op.I] + kinds[Op.W]
-    first_s, last_s = lanes.run(schedule, kinds, one[-1] / schedule.segments)
-    return np.asarray((last_s.max(axis=0) - first_s.min(axis=0))[inverse])
+    first_s, last_s = lanes.run(schedule, kinds, hop_s)
+    return np.asarray(last_s.max(axis=0) - first_s.min(axis=0))
 
 
-def _period_s(run: Run, op_s: FloatArray, hop_s: FloatArray) -> FloatArray:
-    one, inverse = _distinct(np.concatenate([op_s.reshape(-1, len(hop_s)), hop_s[None]]))
-    schedule = run.order.schedule
-    found = []
-    for times in (one / schedule.segments).T:
-        forward_s, input_grad_s, weight_grad_s = times[:-1].reshape(len(OPS), -1)
-        found.append(steady_period_s(schedule, forward_s, input_grad_s, weight_grad_s, float(times[-1])))
-    return np.asarray(np.array(found)[inverse], np.float64)
-
-
-def _distinct(columns: FloatArray) -> tuple[FloatArray, Any]:
-    """The distinct columns of (k, n), and where each of the n is among them."""
-    rows = np.ascontiguousarray(columns.T)
-    if len(rows) == 1:
-        return columns, np.zeros(1, np.int64)
-    whole = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
-    _, first, inverse = np.unique(whole, return_index=True, return_inverse=True)
-    return columns[:, first], inverse
+def _period_s(schedule: Schedule, op_s: FloatArray, hop_s: FloatArray) -> FloatArray:
+    each = zip(op_s.transpose(2, 0, 1), hop_s.tolist(), strict=True)
+    return np.array([steady_period_s(schedule, *times, hop) for times, hop in each])  # type: ignore[call-arg]

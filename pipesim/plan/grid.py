@@ -1,129 +1,97 @@
-"""Evaluates asked configs as batches: every one becomes a row, whatever comes of it."""
+"""Evaluates asked points as columns: every one becomes a row, whatever comes of it."""
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import numpy as np
+import pyarrow as pa
 
 from pipesim import legality
-from pipesim.calibrate import intervals
-from pipesim.checks import Invalid
-from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, Batch, evaluate, price_key
+from pipesim.costs.columns import distinct
+from pipesim.estimate import Points, evaluate_columns
+from pipesim.estimate.points import Shape, columns, shape
+from pipesim.plan.asked import Group, groups
+from pipesim.plan.rows import Rows
+from pipesim.plan.space import Config, Slice, Space
+from pipesim.results import schema
 from pipesim.results.schema import Row
+from pipesim.schedules.action import IntArray
 from pipesim.simulate import Deadlock
 from pipesim.specs import Point
 
 log = logging.getLogger(__name__)
 
-_BOUNDS = {
-    **dict.fromkeys((*COMPUTE_ITEMS, "optimizer"), "compute"),
-    "tp": "tp", "cp": "cp", "ep": "ep", "imbalance": "imbalance", "bubble": "bubble",
-    "pp_exposed": "pp", "dp_exposed": "dp", "fixed": "compute",
-}  # fmt: skip
+
+def evaluate(slices: Iterable[Slice], details: bool) -> pa.Table:
+    """A row of ``results.schema`` for every point of the slices, sorted. ``details`` fills the columns that hold a list."""
+    return schema.sorted_table(pa.concat_tables([table(group, details) for group in groups([*slices])]))
 
 
-def rows(asked: Iterable[tuple[Row, Callable[[], Point]]]) -> list[Row]:
-    """A row for each (what is known of it without evaluating, how to build it), in the same order."""
-    done: list[Row] = []
-    shapes: dict[tuple[object, ...], list[tuple[int, Point]]] = {}
-    for index, (known, build) in enumerate(asked):
-        done.append(dict(known))
-        try:
-            point = legality.resolve(build())
-        except Invalid as error:
-            done[index] |= {"status": "invalid", "reason": " ".join(error.problems)}
-        else:
-            shapes.setdefault(price_key(point), []).append((index, point))
-    for members in shapes.values():
-        points = [point for _, point in members]
-        for (index, _), row in zip(members, _evaluated(points), strict=True):
-            done[index] |= row
-    return done
+def rows(configs: Iterable[Config]) -> list[Row]:
+    """A row with details for each plain config, in the same order."""
+    alone = (Slice(Space(base=config), 0, 1) for config in configs)
+    return [row for group in groups([*alone]) for row in table(group, details=True).to_pylist()]
 
 
-def _evaluated(points: Sequence[Point]) -> list[Row]:
-    """A batch that fails is tried point by point, so that one bad point costs one row."""
+def table(group: Group, details: bool) -> pa.Table:
+    """The rows of a group, in its order."""
+    problems = np.full(len(group.at), " ".join(group.problems), object)
+    for mask, problem in group.wrong:
+        problems[mask] = [f"{said} {problem}".strip() for said in problems[mask]]
+    rows = Rows(group)
+    rows.refuse(np.flatnonzero(problems != ""), problems)
+    if group.like is not None:
+        whole = np.flatnonzero(problems == "")
+        judged = legality.judge(group.like, {name: values[whole] for name, values in group.numbers.items()})
+        rows.derive(whole, judged.numbers)
+        texts = np.array([" ".join(broken) for broken in judged.broken], object)
+        problems[whole] = texts[judged.which]
+        rows.refuse(whole[~judged.legal], problems)
+        legal = np.flatnonzero(judged.legal)
+        _evaluate(
+            group.like, {name: values[legal] for name, values in judged.numbers.items()}, whole[legal], rows, details
+        )
+    return rows.table()
+
+
+def _evaluate(like: Point, numbers: Mapping[str, IntArray], at: IntArray, rows: Rows, details: bool) -> None:
+    """Fills the rows ``at`` of legal points. Those that fail are told apart by halves, so that one costs one row."""
+    if not len(at):
+        return
     try:
-        batch = evaluate(points)
-        return [_row(point, batch, i) for i, point in enumerate(points)]
+        points = _points(like, numbers)
+        rows.fill(at, points, evaluate_columns(points, details), details)
     except Deadlock as error:
-        return [{"status": "invalid", "reason": str(error)} for _ in points]
+        rows.refuse(at, np.full(len(rows), str(error), object))
     except Exception as error:
-        if len(points) > 1:
-            return [row for point in points for row in _evaluated([point])]
-        log.exception("a point failed")
-        return [{"status": "failed", "reason": f"{type(error).__name__}: {error}"}]
+        if len(at) == 1:
+            log.exception("a point failed")
+            rows.fail(at, f"{type(error).__name__}: {error}")
+            return
+        for half in np.array_split(np.arange(len(at)), 2):
+            _evaluate(like, {name: values[half] for name, values in numbers.items()}, at[half], rows, details)
 
 
-def _row(point: Point, batch: Batch, i: int) -> Row:
-    seconds = {item: float(batch.seconds[item][i]) for item in TIME_ITEMS}
-    held = {item: float(batch.bytes[item][i]) for item in MEMORY_ITEMS}
-    memory, limit = sum(held.values()), point.cluster.memory_bytes
-    row: Row = {name: _plain(values[i]) for name, values in batch.columns.items()}
-    units = point.layout.partition
-    assert not isinstance(units, str)
-    return (
-        row
-        | _interval(point, sum(seconds.values()), memory)
-        | {
-            **{f"{item}_s": value for item, value in seconds.items()},
-            **{f"{item}_bytes": value for item, value in held.items()},
-            "status": "ok" if memory <= limit else "infeasible",
-            "reason": None if memory <= limit else _shortfall(row["heaviest_rank"], memory, limit),
-            "d": point.layout.d,
-            "v": point.layout.v,
-            "schedule_options": json.dumps(dict(point.options)) if point.options else None,
-            "warning": " ".join(legality.warnings(point)) or None,
-            "gpus": point.layout.t * point.layout.p * point.layout.c * (point.layout.d or 1),
-            "stage_units": list(units),
-            "model_state_bytes": held["weights"] + held["gradients"] + held["optimizer"],
-            "memory_bytes": memory,
-            "memory_limit_bytes": limit,
-            "fits": memory <= limit,
-            "step_time_s": sum(seconds.values()),
-            "verdict": "memory" if memory > limit else _bound(seconds),
-        }
+def _points(like: Point, numbers: Mapping[str, IntArray]) -> Points:
+    sizes, shape_of = distinct([numbers["p"], numbers["v"]])
+    shard = None if like.layout.shard is None else np.full((len(shape_of), 1), float(like.layout.shard))
+    m = numbers["global_batch"] // (numbers["micro_batch"] * numbers["d"])
+    floats = {name: values[:, None].astype(np.float64) for name, values in numbers.items() if name != "global_batch"}
+    return columns(like, like.model, floats, shard, tuple(_shape(like, p, v) for p, v in sizes), shape_of, m)
+
+
+def _shape(like: Point, p: int, v: int) -> Shape:
+    model, layout = like.model, like.layout
+    return shape(
+        model.layers,
+        model.layers if model.moe is None else model.moe.dense_layers,
+        legality.partition_of(like.schedule, like.options, model.units, layout.partition, p, v),
+        layout.spread_vocab != "none",
+        like.training.recompute_layers,
+        p,
+        v,
+        like.schedule,
+        like.options,
     )
-
-
-def _interval(point: Point, step_time_s: float, memory_bytes: float) -> Row:
-    """How far both may be off, where validation supports an interval."""
-    found = intervals.interval(point, step_time_s, memory_bytes)
-    if found is None:
-        return {}
-    return {
-        "step_time_lo_s": found.step_time_lo_s,
-        "step_time_hi_s": found.step_time_hi_s,
-        "memory_lo_bytes": found.memory_lo_bytes,
-        "memory_hi_bytes": found.memory_hi_bytes,
-        "extrapolates": found.note or None,
-    }
-
-
-def _shortfall(rank: int, memory: float, limit: float) -> str:
-    return (
-        f"does not fit: rank {rank} needs {memory / 1e9:.1f} GB, "
-        f"{_gigabytes(memory - limit)} GB more than cluster.memory_gb={limit / 1e9:g}."
-    )
-
-
-def _gigabytes(size: float) -> str:
-    return f"{size / 1e9:.1f}" if size >= 1e8 else f"{size / 1e9:.2g}"
-
-
-def _bound(seconds: Mapping[str, float]) -> str:
-    """The largest share of the step; the first named wins a tie."""
-    shares: dict[str, float] = {}
-    for item, value in seconds.items():
-        shares[_BOUNDS[item]] = shares.get(_BOUNDS[item], 0.0) + value
-    return max(shares, key=lambda name: shares[name])
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return list(value) if isinstance(value, tuple) else value

@@ -13,6 +13,9 @@ from pipesim.schedules.action import IntArray
 
 Config = Mapping[str, Any]
 
+PART = 131_072
+"""A study is evaluated in parts of so many combinations: large enough to be fast, small enough for little memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
@@ -34,6 +37,8 @@ class Space:
     """A plain config, see ``config.plain``."""
     axes: tuple[Axis, ...] = ()
     where: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    """Keys whose values a row's settings tell, see ``swept.with_told``."""
 
     def __len__(self) -> int:
         return math.prod(len(axis.values) for axis in self.axes)
@@ -82,10 +87,10 @@ def with_values(config: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
     """A copy with dotted keys set; what does not change is shared."""
     changed = dict(config)
     for key, value in changes.items():
-        first, *rest = key.split(".")
+        *groups, last = key.split(".")
         inner = changed
-        for part, after in zip((first, *rest), rest, strict=False):
-            inner[part] = dict(inner[part])
-            inner, last = inner[part], after
-        inner[rest[-1] if rest else first] = value
+        for group in groups:
+            inner[group] = dict(inner[group])
+            inner = inner[group]
+        inner[last] = value
     return changed

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,18 +108,25 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
 
 SCHEMA = pa.schema([pa.field(name, kind, nullable=True) for name, (kind, _) in COLUMNS.items()])
 
-_ORDER = (
-    "case", "model", "cluster", "stack", "costs", "schedule", "t", "p", "d", "c", "e", "v", "micro_batch", "global_batch",
+ORDER = (
+    "case", "model", "cluster", "stack", "costs", "schedule", "zero", "recompute", "sequence_parallel", "precision",
+    "attention", "settings", "t", "p", "c", "d", "e", "v", "micro_batch", "global_batch", "seq_length", "point_id",
 )  # fmt: skip
+"""The columns by which rows are sorted."""
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows sorted, in the declared schema; a column that a row lacks is empty, one that the schema lacks an error."""
-    ordered = sorted(rows, key=_sort_key)
-    unknown = {name for row in ordered for name in row} - set(COLUMNS)
+    listed = list(rows)
+    unknown = {name for row in listed for name in row} - set(COLUMNS)
     assert not unknown, f"columns without a schema: {sorted(unknown)}"
-    columns = {name: [row.get(name) for row in ordered] for name in COLUMNS}
-    return pa.table(columns, schema=SCHEMA)
+    return sorted_table(pa.table({name: [row.get(name) for row in listed] for name in COLUMNS}, schema=SCHEMA))
+
+
+def sorted_table(table: pa.Table) -> pa.Table:
+    """The same rows in the order of every study, what is missing first."""
+    keys = [(name, "ascending", "at_start") for name in ORDER]
+    return table.take(pc.sort_indices(table, sort_keys=keys))
 
 
 def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -129,8 +137,3 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype(),
     }  # fmt: skip
     return table(rows).to_pandas(types_mapper=nullable.get)
-
-
-def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    values = [row.get(name) for name in _ORDER]
-    return (*((value is not None, value if value is not None else 0) for value in values), row.get("point_id") or "")

@@ -2,68 +2,60 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipesim import schedules
-from pipesim.checks import Invalid, divisors, nearest_divisors
+from pipesim.checks import divisors, nearest_divisors
+from pipesim.costs.columns import distinct
 from pipesim.costs.compute import FLASH_KERNELS
 from pipesim.costs.stage import balanced_partition
-from pipesim.specs import ParallelLayout, Point
+from pipesim.specs import Point
 
 _LECTURE = "costs.kind=lecture cuts the model into equal blocks"
 
-
-def resolve(point: Point) -> Point:
-    """The point with ``d`` derived and the partition spelt out; raises ``Invalid`` with every broken rule."""
-    v = point.layout.v or schedules.stages_per_rank(point.schedule)
-    point = dataclasses.replace(point, layout=dataclasses.replace(point.layout, v=v))
-    layout, problems = _with_d(point)
-    problems += _lecture(point) + _tensor(point) + _shard(layout) + _experts(point, layout) + _partition(point, layout)
-    problems += _training(point) + _recompute(point) + _batch(point, layout)
-    if problems:
-        raise Invalid(problems)
-    partition = layout.partition
-    if isinstance(partition, str):
-        ranks = schedules.ranks_of_stages(point.schedule, layout.p, v, **dict(point.options))
-        partition = balanced_partition(point.model.units, layout.p * v, ranks)
-    return dataclasses.replace(point, layout=dataclasses.replace(layout, partition=partition))
+Numbers = Mapping[str, NDArray[np.int64]]
+"""Columns t, p, d, c, e, v, micro_batch, global_batch and seq_length; d is 0 where none can be derived."""
 
 
-def micro_batches(point: Point) -> int:
-    """m of a resolved point: micro-batches per replica and step."""
-    assert point.layout.d is not None
-    return point.training.global_batch // (point.training.micro_batch * point.layout.d)
+class Rule(NamedTuple):
+    """``problems`` finds what is wrong with one point, and depends on the named numbers and on words alone.
+
+    ``holds``, where there is one, says the same of many at once.
+    """
+
+    numbers: tuple[str, ...]
+    problems: Callable[[Point], list[str]]
+    holds: Callable[[Point, Numbers], Any] | None = None
 
 
-def warnings(point: Point) -> list[str]:
-    """What of a resolved point runs but is unwise."""
-    return schedules.warnings(
-        point.schedule, point.layout.p, micro_batches(point), point.layout.v, **dict(point.options)
-    )
-
-
-def _with_d(point: Point) -> tuple[ParallelLayout, list[str]]:
+def _degrees(point: Point) -> list[str]:
+    """Asked with a whole ``d``, or with none where none can be derived."""
     layout, gpus = point.layout, point.cluster.gpus
     degrees = {"t": layout.t, "p": layout.p} | ({"c": layout.c} if layout.c > 1 else {})
     if layout.d is not None:
         degrees["d"] = layout.d
         if math.prod(degrees.values()) <= gpus:
-            return layout, []
+            return []
         most = {key: gpus * degree // math.prod(degrees.values()) for key, degree in degrees.items()}
         first = {"d": [most["d"]]} if most["d"] else {key: [size] for key, size in most.items()}
         nearest = _nearest(degrees, first, lambda cut: math.prod(cut) <= gpus)
-        return layout, [
-            f"{_product(degrees)} = {math.prod(degrees.values())} needs more than cluster.gpus={gpus}. {nearest}"
-        ]
+        return [f"{_product(degrees)} = {math.prod(degrees.values())} needs more than cluster.gpus={gpus}. {nearest}"]
     cut = math.prod(degrees.values())
-    if gpus % cut == 0:
-        return dataclasses.replace(layout, d=gpus // cut), []
     nearest = _nearest(degrees, {key: list(divisors(gpus)) for key in degrees}, lambda cut: gpus % math.prod(cut) == 0)
-    return layout, [
+    return [
         f"{_product(degrees)} = {cut} does not divide cluster.gpus={gpus}, so no whole parallel.d is left. {nearest}"
     ]
+
+
+def _enough_gpus(like: Point, numbers: Numbers) -> Any:
+    cut = 1.0 * numbers["t"] * numbers["p"] * numbers["c"]  # products of whole numbers may not fit into 64 bits
+    return (numbers["d"] > 0) & (cut * numbers["d"] <= like.cluster.gpus)
 
 
 def _product(degrees: Mapping[str, int]) -> str:
@@ -129,7 +121,8 @@ def _ulysses(point: Point) -> list[str]:
     return [f"{_product(degrees)} does not divide model.heads={heads} with parallel.context=ulysses. {nearest}"]
 
 
-def _shard(layout: ParallelLayout) -> list[str]:
+def _shard(point: Point) -> list[str]:
+    layout = point.layout
     if layout.shard is None:
         return []
     problems = []
@@ -146,8 +139,9 @@ def _shard(layout: ParallelLayout) -> list[str]:
     return problems
 
 
-def _experts(point: Point, layout: ParallelLayout) -> list[str]:
-    e, moe = layout.e, point.model.moe
+def _experts(point: Point) -> list[str]:
+    layout, moe = point.layout, point.model.moe
+    e = layout.e
     if e == 1:
         return []
     if moe is None:
@@ -169,7 +163,8 @@ def _experts(point: Point, layout: ParallelLayout) -> list[str]:
     return problems
 
 
-def _partition(point: Point, layout: ParallelLayout) -> list[str]:
+def _partition(point: Point) -> list[str]:
+    layout = point.layout
     units, partition = point.model.units, layout.partition
     assert layout.v is not None
     degrees = {"p": layout.p, "v": layout.v}
@@ -207,24 +202,44 @@ def _explicit_partition(partition: Sequence[int], units: int, degrees: Mapping[s
     return problems
 
 
-def _batch(point: Point, layout: ParallelLayout) -> list[str]:
-    batch, micro = point.training.global_batch, point.training.micro_batch
-    per_step = micro * (layout.d or 1)
-    problems = []
-    if layout.d is not None and batch % per_step:
-        below, above = batch // per_step * per_step, -(-batch // per_step) * per_step
-        nearest = f"Nearest: training.global_batch={' or '.join(str(b) for b in (below, above) if b)}"
-        if batch % layout.d == 0:
-            nearest += f", or training.micro_batch={nearest_divisors(batch // layout.d, micro)}"
-        problems.append(
-            f"training.micro_batch={micro} x parallel.d={layout.d} does not divide training.global_batch={batch}. {nearest}."
-        )
-    m = max(1, batch // per_step)
-    broken = schedules.problems(point.schedule, layout.p, m, layout.v, **dict(point.options))
-    is_ours = (
-        f"num_microbatches is training.global_batch={batch} / (training.micro_batch={micro} x parallel.d={layout.d})."
-    )
-    return problems + [f"{each} {is_ours}" if "num_microbatches" in each else each for each in broken]
+def _batch(point: Point) -> list[str]:
+    batch, micro, d = point.training.global_batch, point.training.micro_batch, point.layout.d
+    if d is None or batch % (micro * d) == 0:
+        return []
+    below, above = batch // (micro * d) * micro * d, -(-batch // (micro * d)) * micro * d
+    nearest = f"Nearest: training.global_batch={' or '.join(str(b) for b in (below, above) if b)}"
+    if batch % d == 0:
+        nearest += f", or training.micro_batch={nearest_divisors(batch // d, micro)}"
+    return [f"training.micro_batch={micro} x parallel.d={d} does not divide training.global_batch={batch}. {nearest}."]
+
+
+def _batch_divides(_: Point, numbers: Numbers) -> Any:
+    per_step = 1.0 * numbers["micro_batch"] * numbers["d"]
+    return (numbers["d"] == 0) | (numbers["global_batch"] % np.maximum(per_step, 1.0) == 0)
+
+
+def _order(point: Point) -> list[str]:
+    batch, micro, d = point.training.global_batch, point.training.micro_batch, point.layout.d
+    m = max(1, batch // (micro * (d or 1)))
+    broken = _order_problems(point.schedule, point.layout.p, m, point.layout.v, point.options)
+    is_ours = f"num_microbatches is training.global_batch={batch} / (training.micro_batch={micro} x parallel.d={d})."
+    return [f"{each} {is_ours}" if "num_microbatches" in each else each for each in broken]
+
+
+@lru_cache(maxsize=100_000)
+def _order_problems(
+    name: str, p: int, m: int, v: int | None, options: tuple[tuple[str, int | float | str], ...]
+) -> list[str]:
+    return schedules.problems(name, p, m, v, **dict(options))
+
+
+def _can_be_ordered(like: Point, numbers: Numbers) -> Any:
+    """Asked once for all points of the same p, m and v."""
+    per_step = 1.0 * numbers["micro_batch"] * np.maximum(numbers["d"], 1)
+    m = np.maximum(numbers["global_batch"] // per_step, 1).astype(np.int64)
+    sizes, which = distinct([numbers["p"], m, numbers["v"]])
+    holds = [not _order_problems(like.schedule, p, m, v, like.options) for p, m, v in sizes]
+    return np.array(holds, np.bool_)[which]
 
 
 def _training(point: Point) -> list[str]:
@@ -270,3 +285,18 @@ def _recompute(point: Point) -> list[str]:
 
 def _seq_length(point: Point) -> int:
     return point.training.seq_length or point.model.context
+
+
+RULES = (
+    Rule(("t", "p", "c", "d"), _degrees, _enough_gpus),
+    Rule(("c", "e"), _lecture),
+    Rule(("t", "c", "seq_length"), _tensor),
+    Rule(("d", "c"), _shard),
+    Rule(("d", "c", "e"), _experts, lambda _, numbers: numbers["e"] == 1),
+    Rule(("p", "v"), _partition),
+    Rule(("seq_length",), _training),
+    Rule(("p", "v"), _recompute),
+    Rule(("micro_batch", "d", "global_batch"), _batch, _batch_divides),
+    Rule(("p", "v", "micro_batch", "d", "global_batch"), _order, _can_be_ordered),
+)
+"""In the order in which they are told."""
