@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -91,10 +92,12 @@ def stage_seconds(
 ) -> StageSeconds:
     """Items of every op: matmul, attention, elementwise, launch, recompute, tp, cp, ep; shape (points, stages)."""
     on = compute.machine(cluster, costs, stack, cut)
+    wide = replace(cut, precision="bf16") if cut.precision == "fp8" else cut
+    in_bf16 = compute.machine(cluster, costs, stack, wide)  # what is not in a layer stays in 16 bits
     again_share = recomputed_share(cut, stages)
     blocks = [
         (stages.embedding, _items_of(compute.embedding_seconds(model, cut, on))),
-        (stages.head, _items_of(compute.head_seconds(model, cut, on))),
+        (stages.head, _items_of(compute.head_seconds(model, cut, in_bf16))),
     ]
     for count, moe in ((stages.dense, False), (stages.moe, True)):
         if count.any():
@@ -127,13 +130,17 @@ def layer_communication_s(
     tp: one all-reduce after attention and one after the MLP, or the reduce-scatter and all-gather that sequence
     parallelism splits each into (Korthikanti et al. 2022, section 4.2.2); each direction. cp: keys and values go once
     around the ring while attention computes, and twice backward, with their gradients (Liu et al., "Ring Attention",
-    2023); or four all-to-alls (Jacobs et al., "DeepSpeed Ulysses", 2023). ep: tokens to their experts and back.
+    2023); or four all-to-alls (Jacobs et al., "DeepSpeed Ulysses", 2023). ep: tokens to their experts and back. Experts that
+    are cut by t gather each copy of a token from the ranks of sequence parallelism, and no computing hides that.
     """
     group_link = partial(collectives.group_link, cluster, costs, gpus=cut.gpus)
     activation_bytes = cut.tokens * model.hidden * ELEMENT_BYTES
     half = collectives.ring_start_s if cut.sequence_parallel else collectives.collective_half_s
     all_reduce = 2 * half(activation_bytes, cut.t, group_link(cut.t, cut.stride("t")))
     forward: dict[str, Number] = {"tp": 2 * (1 - stack.tp_overlap) * all_reduce}
+    if moe and model.moe is not None and cut.sequence_parallel:
+        routed_reduce = 2 * half(activation_bytes * model.moe.top_k, cut.t, group_link(cut.t, cut.stride("t")))
+        forward["tp"] = (1 - stack.tp_overlap) * all_reduce + routed_reduce
     backward = dict(forward)
     link = group_link(cut.c, cut.stride("c"))
     if cut.context == "ulysses":
