@@ -250,7 +250,10 @@ def test_heads_of_no_multiple_of_eight_get_no_tensor_cores_without_flash() -> No
 
 
 def test_what_a_product_takes_beside_multiplying_is_the_same_time_on_a_faster_multiplier() -> None:
-    slow, fast = on(gemm_inner_half_dim=400), on(gemm_inner_half_dim=400)._replace(peak_flops_per_s=2 * PEAK, balance=2.0)
+    slow, fast = (
+        on(gemm_inner_half_dim=400),
+        on(gemm_inner_half_dim=400)._replace(peak_flops_per_s=2 * PEAK, balance=2.0),
+    )
     m = n = 8192
     lost = [gemm_s(m, n, 1024, each) - gemm_s(m, n, 512, each) / 512 * 1024 for each in (slow, fast)]
     assert lost[0] == pytest.approx(lost[1], rel=1e-9) != 0

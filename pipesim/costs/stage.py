@@ -138,9 +138,9 @@ def layer_communication_s(
     half = collectives.ring_start_s if cut.sequence_parallel else collectives.collective_half_s
     all_reduce = 2 * half(activation_bytes, cut.t, group_link(cut.t, cut.stride("t")))
     forward: dict[str, Number] = {"tp": 2 * (1 - stack.tp_overlap) * all_reduce}
-    if moe and model.moe is not None and cut.sequence_parallel:
-        routed_reduce = 2 * half(activation_bytes * model.moe.top_k, cut.t, group_link(cut.t, cut.stride("t")))
-        forward["tp"] = (1 - stack.tp_overlap) * all_reduce + routed_reduce
+    if moe:
+        mlp = half(activation_bytes * mlp_copies(model, cut), cut.t, group_link(cut.t, cut.stride("t")))
+        forward["tp"] = (1 - stack.tp_overlap) * all_reduce + 2 * mlp
     backward = dict(forward)
     link = group_link(cut.c, cut.stride("c"))
     if cut.context == "ulysses":
@@ -157,6 +157,13 @@ def layer_communication_s(
         forward["ep"] = 2 * collectives.all_to_all_s(routed, cut.e, group_link(cut.e, stride))
         backward["ep"] = forward["ep"]
     return forward, backward
+
+
+def mlp_copies(model: ModelSpec, cut: Cut) -> int:
+    """How often a token is gathered from the ranks of sequence parallelism for a layer's experts, shared ones together."""
+    if model.moe is None or not cut.sequence_parallel:
+        return 1
+    return model.moe.top_k + (model.moe.shared_experts > 0)
 
 
 def key_value_bytes(model: ModelSpec, cut: Cut) -> Number:
