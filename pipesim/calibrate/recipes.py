@@ -118,13 +118,16 @@ def _recompute(cells: Mapping[str, str]) -> tuple[str, int | None]:
 
 
 def _attention(cells: Mapping[str, str], stack: str) -> str:
-    """The kernel that is named, else what the stack had at its time; without flash no long sequence fits."""
+    """The kernel that is named, else what the stack had at its time; without flash no long sequence fits.
+
+    Kernels for Hopper alone are of 2024 (Shah et al., "FlashAttention-3"; cuDNN 9).
+    """
     if found := re.search(r"kernel = (\w+)", cells["notes"]):
         named = {"torch": "torch", "fused": "unfused", "flash_attention2": "flash"}
         return named.get(found[1], "flash1" if found[1].startswith("flash_attentionv1") else "flash")
     year, length = int(float(cells["year"] or 2024)), int(float(cells["seq_len"]))
     if stack == "nemo":
-        return "flash3" if year >= 2023 else "unfused"
+        return "flash3" if year >= 2024 else "flash"
     if stack in ("megatron_lm", "megatron_deepspeed", "bigscience"):
         return "flash" if length >= 4096 or (year >= 2024 and length >= 2048) else "unfused"
     if stack in ("composer_fsdp", "paddle"):
