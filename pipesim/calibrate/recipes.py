@@ -85,8 +85,8 @@ def _spread_vocab(said: str) -> SpreadVocab:
 
 
 def stack_name(cells: Mapping[str, str]) -> str:
-    """Early NeMo on A100 ran Megatron-LM's kernels, and what hides communication in it was not there before Transformer
-    Engine's: its launcher's configs of that time name the fused softmax and no overlap.
+    """Early NeMo on A100 is taken for Megatron-LM: even later configs of its launcher for these models (NeMo-Framework-Launcher,
+    conf/training/gpt3/5b.yaml and 175b.yaml) name the fused softmax and leave Transformer Engine and its overlap off.
     """
     words = f"{cells['stack']} {cells['zero_stage_or_fsdp']}"
     if "deepspeed" in words and "JZ" in f"{cells['internode_net']} {cells['notes']}":
