@@ -338,8 +338,9 @@ class CostConstants:
     """The few constants that all machines and stacks share; ``kind="lecture"`` is the idealised model, without any.
 
     Efficiencies are achieved over peak. ``gemm_inner_half_dim`` is the inner dimension at which a matrix product reaches
-    half its asymptotic speed. ``collective_start_s`` is what a collective of two ranks takes before bytes flow.
-    ``score_bytes`` moves for each attention score through memory, by kernel.
+    half its asymptotic speed on a machine with an A100's FLOPs for each byte of memory traffic (``compute.balance``).
+    ``collective_start_s`` is what a collective of two ranks takes before bytes flow. ``score_bytes`` moves for each
+    attention score through memory, by kernel.
     """
 
     kind: CostKind

@@ -249,6 +249,31 @@ def test_heads_of_no_multiple_of_eight_get_no_tensor_cores_without_flash() -> No
     assert odd > 4 * even  # both are padded to 128
 
 
+def test_what_a_product_takes_beside_multiplying_is_the_same_time_on_a_faster_multiplier() -> None:
+    slow, fast = (
+        on(gemm_inner_half_dim=400),
+        on(gemm_inner_half_dim=400)._replace(peak_flops_per_s=2 * PEAK, balance=2.0),
+    )
+    m = n = 8192
+    lost = [gemm_s(m, n, 1024, each) - gemm_s(m, n, 512, each) / 512 * 1024 for each in (slow, fast)]
+    assert lost[0] == pytest.approx(lost[1], rel=1e-9) != 0
+
+
+def test_operands_of_fp8_products_are_cast() -> None:
+    model, tokens = load("gpt3_175b"), 4096
+    h, cast = model.hidden, layer_seconds(load("gpt3_175b"), cut(), on(cast_bytes=4), moe=False)
+    # inputs of QKV, output, up, down: h + h + h + 4 h; gradients of their outputs: 3 h + h + 4 h + h
+    assert cast.forward.elementwise_s == pytest.approx(4 * tokens * 7 * h / HBM, rel=1e-12)
+    assert cast.input_grad.elementwise_s == pytest.approx(4 * tokens * 9 * h / HBM, rel=1e-12)
+
+
+@pytest.mark.parametrize(("e", "times"), [(8, 1), (4, 2)])
+def test_tokens_are_sorted_before_they_leave_and_where_several_experts_live_again(e: int, times: int) -> None:
+    model = load("mixtral_8x7b")
+    moved = times * 2 * 8 * 4096 * model.hidden  # two experts a token; read and written there and back
+    assert layer_seconds(model, cut(e=e), on(), moe=True).forward.elementwise_s == pytest.approx(moved / HBM, rel=1e-12)
+
+
 def test_flash_attention_skips_the_masked_half_and_recomputes_scores_backward() -> None:
     model = load("gpt3_175b")
     flash, unfused = (layer_seconds(model, cut(attention=kind), IDEAL, moe=False) for kind in ("flash", "unfused"))
@@ -344,11 +369,15 @@ def test_a_machine_has_what_its_chip_its_stack_and_its_precision_reach() -> None
     costs = CostConstants(kind="full", hbm_efficiency=0.75)
     real = stack(gemm_efficiency={"default": 0.5, "h100": 0.8}, fp8_efficiency=0.75)
     flash = machine(h100, costs, real, cut(attention="flash"))
-    assert flash == Machine(1e15, 3e12, 132, 0.8, 0.6, costs, real)
+    a100 = 312e12 / 2039e9  # NVIDIA A100 80GB datasheet
+    assert flash == Machine(1e15, 3e12, 132, 0.8, 0.6, costs, real, balance=pytest.approx(1e15 / 4e12 / a100))
     assert machine(h100, costs, real, cut(attention="flash3")).flash_efficiency == 0.7
     # attention stays in bf16, which reaches half of fp8's peak
     eight = machine(h100, costs, real, cut(attention="flash", precision="fp8"))
-    assert eight == Machine(2e15, 3e12, 132, pytest.approx(0.8 * 0.75), pytest.approx(0.6 / 2), costs, real)
+    assert eight == Machine(
+        2e15, 3e12, 132, pytest.approx(0.8 * 0.75), pytest.approx(0.6 / 2), costs, real,
+        balance=pytest.approx(2e15 / 4e12 / a100), cast_bytes=4.0,
+    )  # fmt: skip
     assert machine(dataclasses.replace(h100, chip="tomorrow"), costs, real, cut()).gemm_efficiency == 0.5
 
 

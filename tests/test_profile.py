@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from pipesim import config
 from pipesim.checks import Invalid
 from pipesim.compose import composer
-from pipesim.costs.compute import Machine, gemm_s
+from pipesim.costs.compute import Machine, balance, gemm_s
 from pipesim.execute import profile_links
 from pipesim.execute.profile import Attention, Copy, Device, Kernels, Product
 from pipesim.execute.profile_links import Message
@@ -100,7 +100,8 @@ def test_without_a_datasheet_the_best_product_is_the_peak_and_the_shared_constan
     blind = machine._replace(peak_flops_per_s=1.0, costs=CostConstants(kind="full"))
     fitted = profile_fit.fit(made, messages(4e-6, 2e11, 2e-5), blind, peak_is_known=False)
     assert fitted.peak_flops_per_s == max(each.flops / each.seconds for each in made.products)
-    assert fitted.costs.gemm_inner_half_dim == pytest.approx(machine.costs.gemm_inner_half_dim, rel=1e-6)
+    effective = fitted.costs.gemm_inner_half_dim * balance(fitted.peak_flops_per_s, fitted.hbm_bytes_per_s)
+    assert effective == pytest.approx(machine.costs.gemm_inner_half_dim * machine.balance, rel=1e-6)
     assert fitted.costs.collective_start_s == pytest.approx(2e-5, rel=1e-4)
 
 

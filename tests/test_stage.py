@@ -287,6 +287,20 @@ def test_a_long_attention_hides_the_context_ring() -> None:
     assert (forward["cp"], backward["cp"]) == (0, 0)
 
 
+def test_experts_gather_every_copy_of_a_token_where_the_sequence_is_divided() -> None:
+    model, quiet = MIXTURE, stack(gemm_efficiency={"default": 1.0}, tp_overlap=0.0)
+    costs, chosen = CostConstants(kind="full"), cut(t=4, sequence_parallel=True)
+    machine = compute.machine(CLUSTER, costs, quiet, chosen)
+    tp = []
+    for moe in (False, True):
+        block = compute.layer_seconds(model, chosen, machine, moe=moe)
+        tp.append(layer_communication_s(model, CLUSTER, costs, quiet, chosen, block, moe=moe)[0]["tp"])
+    # attention once and the MLP once; with experts two copies and the shared expert's
+    latency_s = 3 * CLUSTER.intra_node.latency_s
+    dense, mixed = (float(np.squeeze(each)) for each in tp)
+    assert mixed - 4 * latency_s == pytest.approx((1 + 3) / 2 * (dense - 4 * latency_s), rel=1e-9)
+
+
 def test_ulysses_exchanges_queries_keys_values_and_outputs() -> None:
     # Jacobs et al. 2023: each rank keeps its share of the four and sends (c - 1) / c, whatever attention takes
     forward, backward = talk(gpt(kv_heads=8), c=4, t=2, context="ulysses")

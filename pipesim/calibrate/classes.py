@@ -53,8 +53,7 @@ def kept(measurement: Measurement) -> bool:
     if measurement.source != STALLING or point is None:
         return True
     inside = point.layout.t <= point.cluster.gpus_per_node
-    few = point.layout.p == 1 or (point.layout.p == 2 and (point.layout.zero == 1 or point.cluster.gpus <= 8))
-    return few and inside and point.cluster.gpus <= STALL_GPUS
+    return point.layout.p == 1 and inside and point.cluster.gpus <= STALL_GPUS
 
 
 def is_moe(measurement: Measurement) -> bool:

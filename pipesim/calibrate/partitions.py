@@ -5,41 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pipesim.costs import parameters
+from pipesim.costs.stage import balanced_partition
 from pipesim.specs import ModelSpec
 
 
 def partition_of(cells: Mapping[str, str], model: ModelSpec, stages: int) -> tuple[int, ...]:
-    """Units of each stage: embedding, layers, head."""
-    layers, notes = model.layers, cells["notes"]
-    if "one layer less" in notes or ("counted as a layer" in notes and (layers + 2) % stages == 0):
-        return _even(layers + 2, stages) if (layers + 2) % stages == 0 else _around(layers, stages)
+    """Units of each stage: embedding, layers, head. Where nothing is said, as even as can be, the ends first."""
+    layers = model.layers
     if "redistribution" in cells["schedule"]:
         return lightest([0.0, *[1.0] * layers, head_layers(model)], stages)
     if cells["stack"] == "nanotron":
         return by_thresholds([0.0, *[1.0] * layers, head_layers(model)], stages)
-    return _around(layers, stages)
+    return balanced_partition(layers + 2, stages)
 
 
 def head_layers(model: ModelSpec) -> float:
     """The head's parameters over those of one layer."""
     layer = parameters.layer_parameters(model, moe=model.moe is not None)
     return parameters.head_parameters(model) / (layer.sharded + layer.replicated)
-
-
-def _around(layers: int, stages: int) -> tuple[int, ...]:
-    """Layers evenly, embedding and head with the first and last; if they do not divide, both ends count as layers."""
-    if layers % stages == 0:
-        return _even(layers, stages, ends=1)
-    if (layers + 2) % stages == 0:
-        return _even(layers + 2, stages)
-    return lightest([0.0, *[1.0] * layers, 0.0], stages)
-
-
-def _even(units: int, stages: int, ends: int = 0) -> tuple[int, ...]:
-    each = [units // stages] * stages
-    each[0] += ends
-    each[-1] += ends
-    return tuple(each)
 
 
 def by_thresholds(weights: Sequence[float], stages: int) -> tuple[int, ...]:

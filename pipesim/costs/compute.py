@@ -25,6 +25,17 @@ TILES = ((256, 128, 1.0), (128, 128, 0.95), (256, 64, 0.9), (128, 64, 0.8), (64,
 Source: NVIDIA, "Matrix Multiplication Background User's Guide", sections 3 and 4 (tile efficiency, tile and wave quantization).
 """
 
+BALANCE = 312e12 / 2039e9
+"""FLOPs for each byte of an A100 80GB (its datasheet): what ``gemm_inner_half_dim`` was fitted to."""
+
+CAST_BYTES = 4.0
+"""An activation is read at 2 bytes and written at 1, twice: tensor cores of fp8 take both operands with the inner dimension
+last, so that backward needs it transposed. Source: NVIDIA, Transformer Engine's user guide, "Using FP8".
+"""
+
+PERMUTE_BYTES = 8.0
+"""For each element of a token on its way to an expert: read and written sorted by expert, and again in its own order."""
+
 FLASH_KERNELS = ("flash1", "flash", "flash3")
 
 
@@ -38,6 +49,10 @@ class Machine(NamedTuple):
     flash_efficiency: float
     costs: CostConstants
     stack: StackSpec
+    balance: float = 1.0
+    """FLOPs at peak for each byte of memory traffic, over those of the machine that the constants are for."""
+    cast_bytes: float = 0.0
+    """Moved for each element of a product's operand that is brought to fp8."""
 
 
 class Parts(NamedTuple):
@@ -69,7 +84,14 @@ def machine(cluster: ClusterSpec, costs: CostConstants, stack: StackSpec, cut: C
         flash_efficiency=flash_efficiency(cluster, cut),
         costs=costs,
         stack=stack,
+        balance=balance(cluster.peak_flops_per_s[cut.precision], cluster.hbm_bytes_per_s),
+        cast_bytes=CAST_BYTES if cut.precision == "fp8" else 0.0,
     )
+
+
+def balance(peak_flops_per_s: float, hbm_bytes_per_s: float) -> float:
+    """Of a machine, by its datasheet, over that of the machine that ``gemm_inner_half_dim`` was fitted to."""
+    return peak_flops_per_s / hbm_bytes_per_s / BALANCE
 
 
 def flash_efficiency(cluster: ClusterSpec, cut: Cut) -> float:
@@ -89,10 +111,12 @@ def gemm_s(rows: Number, outputs: Number, inputs: Number, on: Machine) -> Number
         T = max(2 M N K / (P e q) (1 + c / K), 2 (M N + N K + M K) / bandwidth)
 
     P is the peak, e the stack's ``gemm_efficiency``, q the useful share of the tiles that are computed, c
-    ``gemm_inner_half_dim``: the inner loop has to start up.
+    ``gemm_inner_half_dim`` times the machine's ``balance``: the inner loop has to start up and its result to be written,
+    which a faster multiplier does not shorten.
     """
     compute = 2 * rows * outputs * inputs / (on.peak_flops_per_s * on.gemm_efficiency)
-    compute = compute / tile_efficiency(rows, outputs, on.multiprocessors) * (1 + on.costs.gemm_inner_half_dim / inputs)
+    compute = compute / tile_efficiency(rows, outputs, on.multiprocessors)
+    compute = compute * (1 + on.costs.gemm_inner_half_dim * on.balance / inputs)
     move = 2 * (rows * outputs + outputs * inputs + rows * inputs) / on.hbm_bytes_per_s
     return np.maximum(compute, move)
 
@@ -121,9 +145,10 @@ def layer_seconds(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> Bloc
     forward, input_grad, weight_grad = (sum(op) for op in zip(*products, strict=True))
     attention_forward, attention_backward = _attention_s(model, cut, on)
     elementwise = _elementwise_s(model, cut, on, moe=moe)
+    cast_forward, cast_backward = _casts_s(model, cut, on, moe=moe)
     return BlockSeconds(
-        forward=Parts(forward, attention_forward, elementwise),
-        input_grad=Parts(input_grad, attention_backward, BACKWARD_BYTES * elementwise),
+        forward=Parts(forward, attention_forward, elementwise + cast_forward),
+        input_grad=Parts(input_grad, attention_backward, BACKWARD_BYTES * elementwise + cast_backward),
         weight_grad=Parts(weight_grad, 0.0, 0.0),
     )
 
@@ -156,7 +181,7 @@ def _attention_s(model: ModelSpec, cut: Cut, on: Machine) -> tuple[Number, Numbe
 
     Flash attention skips the masked half and recomputes scores backward. Unfused attention multiplies the whole square,
     doubles it backward, and moves every score through memory; its products are padded to head sizes of 64, and run
-    without tensor cores, eight times slower, where a head is no multiple of 8.
+    without tensor cores, sixteen times slower, where a head is no multiple of 8 (an A100: 19.5 of 312 TFLOP/s).
     """
     key_dim, value_dim = head_dims(model)
     scores = cut.tokens * cut.seq_length * model.heads / cut.t
@@ -165,7 +190,7 @@ def _attention_s(model: ModelSpec, cut: Cut, on: Machine) -> tuple[Number, Numbe
         forward = flops / (on.peak_flops_per_s * on.flash_efficiency)
         return forward, FLASH_BACKWARD_FLOPS / FLASH_BACKWARD_SPEED * forward
     padded = 64 * (np.ceil(np.asarray(key_dim) / 64) + np.ceil(np.asarray(value_dim) / 64))
-    slow = np.where((np.asarray(key_dim) % 8 == 0) & (np.asarray(value_dim) % 8 == 0), 1.0, 8.0)
+    slow = np.where((np.asarray(key_dim) % 8 == 0) & (np.asarray(value_dim) % 8 == 0), 1.0, 16.0)
     multiply = 2 * scores * padded * slow / (on.peak_flops_per_s * on.costs.unfused_efficiency)
     each = on.costs.torch_score_bytes if cut.attention == "torch" else on.costs.unfused_score_bytes
     move = scores * each / on.hbm_bytes_per_s
@@ -173,13 +198,32 @@ def _attention_s(model: ModelSpec, cut: Cut, on: Machine) -> tuple[Number, Numbe
 
 
 def _elementwise_s(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> Number:
-    """Norms, residuals and activations, by the bytes they move."""
+    """Norms, residuals, activations and the way of tokens to their experts and back, by the bytes they move.
+
+    Tokens are sorted by expert before they leave, and where a rank holds several experts again when they arrive.
+    """
     width: Number = model.ffn
+    sorted_width: Number = 0.0
     if moe and model.moe is not None:
         width = model.moe.ffn * (model.moe.top_k + model.moe.shared_experts)
+        again = np.asarray(model.moe.experts / cut.e > 1)
+        sorted_width = model.moe.top_k * model.hidden * (1 / cut.norm_share + again)
     width = width * (2 if model.gated else 1) / cut.t
-    moved = cut.tokens * (model.hidden / cut.norm_share * on.stack.norm_bytes + width * on.stack.mlp_bytes)
-    return moved / on.hbm_bytes_per_s
+    moved = model.hidden / cut.norm_share * on.stack.norm_bytes + width * on.stack.mlp_bytes
+    return cut.tokens * (moved + sorted_width * PERMUTE_BYTES) / on.hbm_bytes_per_s
+
+
+def _casts_s(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> tuple[Number, Number]:
+    """Bringing the inputs of products to fp8, and backward the gradients of their outputs; weights stay from step to step."""
+    width_in: Number = 0.0
+    width_out: Number = 0.0
+    routed = expert_matrices(model) if moe else ()
+    for matrix in (*dense_matrices(model, moe), *routed):
+        times = model.moe.top_k if model.moe is not None and matrix in routed else 1.0
+        width_in = width_in + times * matrix.inputs / (cut.t if matrix.split == "rows" else 1.0)
+        width_out = width_out + times * matrix.outputs / (cut.t if matrix.split == "columns" else 1.0)
+    each_s = cut.tokens * on.cast_bytes / on.hbm_bytes_per_s
+    return width_in * each_s, width_out * each_s
 
 
 def model_flops_per_token(model: ModelSpec, seq_length: Number, active_matrix_weights: Number) -> Number:

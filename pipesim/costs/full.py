@@ -11,7 +11,7 @@ from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import dense_matrices, expert_matrices
 from pipesim.costs.prices import Prices
-from pipesim.costs.stage import Stages, recomputed_share, stage_seconds
+from pipesim.costs.stage import Stages, mlp_copies, recomputed_share, stage_seconds
 from pipesim.specs import ModelSpec, Point
 
 
@@ -24,6 +24,7 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
     hop_bytes = cut.tokens * model.hidden * memory.ELEMENT_BYTES / cut.norm_share
     exchange = data_parallel.exchange(first, model, cut, stages, seconds, shared, experts)
     flops, again = _flops_per_token(model, cut, recomputed_share(cut, stages), stages)
+    copies = mlp_copies(model, cut)
     expert_shards = np.maximum(cut.shards / cut.e, 1.0)
     updated = (shared / cut.shards + experts / expert_shards) if cut.zero else shared + experts
     rows = np.zeros((len(stages.head), 1))
@@ -41,7 +42,7 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
         buffer_bytes=_gathered_bytes(model, cut, stages),
         context_bytes=stack.device_context_bytes,
         slack=stack.slack,
-        tp_sent_bytes=(stages.dense + stages.moe) * _tp_sent_bytes(model, cut),
+        tp_sent_bytes=stages.dense * _tp_sent_bytes(model, cut, 1) + stages.moe * _tp_sent_bytes(model, cut, copies),
         dp_sent_bytes=exchange.sent_bytes,
         dp_s=exchange.exposed_s,
         optimizer_s=updated * stack.optimizer_bytes / (cluster.hbm_bytes_per_s * costs.hbm_efficiency),
@@ -149,11 +150,13 @@ def _flops_per_token(model: ModelSpec, cut: Cut, again: FloatArray, stages: Stag
     return flops, share * extra
 
 
-def _tp_sent_bytes(model: ModelSpec, cut: Cut) -> Number:
-    """All-reduces of one layer and micro-batch: two forward, two backward, two more where the forward runs again."""
-    all_reduces = 6 if cut.recompute == "full" else 4
+def _tp_sent_bytes(model: ModelSpec, cut: Cut, mlp_copies: int) -> Number:
+    """All-reduces of one layer and micro-batch: two forward, two backward, two more where the forward runs again; half of
+    them are the MLP's.
+    """
+    pairs = 3 if cut.recompute == "full" else 2
     message = cut.tokens * model.hidden * memory.ELEMENT_BYTES
-    return all_reduces * 2 * collectives.ring_sent_bytes(message, cut.t)
+    return pairs * (1 + mlp_copies) * 2 * collectives.ring_sent_bytes(message, cut.t)
 
 
 def _flat(values: Number) -> FloatArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -83,10 +84,12 @@ def stage_seconds(
 ) -> StageSeconds:
     """Items of every op: matmul, attention, elementwise, launch, recompute, tp, cp, ep; shape (points, stages)."""
     on = compute.machine(cluster, costs, stack, cut)
+    wide = replace(cut, precision="bf16") if cut.precision == "fp8" else cut
+    in_bf16 = compute.machine(cluster, costs, stack, wide)  # what is not in a layer stays in 16 bits
     again_share = recomputed_share(cut, stages)
     blocks = [
         (stages.embedding, _items_of(compute.embedding_seconds(model, cut, on))),
-        (stages.head, _items_of(compute.head_seconds(model, cut, on))),
+        (stages.head, _items_of(compute.head_seconds(model, cut, in_bf16))),
     ]
     for count, moe in ((stages.dense, False), (stages.moe, True)):
         if count.any():
@@ -119,13 +122,17 @@ def layer_communication_s(
     tp: one all-reduce after attention and one after the MLP, or the reduce-scatter and all-gather that sequence
     parallelism splits each into (Korthikanti et al. 2022, section 4.2.2); each direction. cp: keys and values go once
     around the ring while attention computes, and twice backward, with their gradients (Liu et al., "Ring Attention",
-    2023); or four all-to-alls (Jacobs et al., "DeepSpeed Ulysses", 2023). ep: tokens to their experts and back.
+    2023); or four all-to-alls (Jacobs et al., "DeepSpeed Ulysses", 2023). ep: tokens to their experts and back. Experts that
+    are cut by t gather each copy of a token from the ranks of sequence parallelism, and no computing hides that.
     """
     group_link = partial(collectives.group_link, cluster, costs, gpus=cut.gpus)
     activation_bytes = cut.tokens * model.hidden * ELEMENT_BYTES
     half = collectives.ring_start_s if cut.sequence_parallel else collectives.collective_half_s
     all_reduce = 2 * half(activation_bytes, cut.t, group_link(cut.t, cut.stride("t")))
     forward: dict[str, Number] = {"tp": 2 * (1 - stack.tp_overlap) * all_reduce}
+    if moe:
+        mlp = half(activation_bytes * mlp_copies(model, cut), cut.t, group_link(cut.t, cut.stride("t")))
+        forward["tp"] = (1 - stack.tp_overlap) * all_reduce + 2 * mlp
     backward = dict(forward)
     link = group_link(cut.c, cut.stride("c"))
     if cut.context == "ulysses":
@@ -142,6 +149,13 @@ def layer_communication_s(
         forward["ep"] = 2 * collectives.all_to_all_s(routed, cut.e, group_link(cut.e, stride))
         backward["ep"] = forward["ep"]
     return forward, backward
+
+
+def mlp_copies(model: ModelSpec, cut: Cut) -> int:
+    """How often a token is gathered from the ranks of sequence parallelism for a layer's experts, shared ones together."""
+    if model.moe is None or not cut.sequence_parallel:
+        return 1
+    return model.moe.top_k + (model.moe.shared_experts > 0)
 
 
 def key_value_bytes(model: ModelSpec, cut: Cut) -> Number:

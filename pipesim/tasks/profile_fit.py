@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from pipesim.costs import collectives
-from pipesim.costs.compute import Machine, gemm_s, tile_efficiency
+from pipesim.costs.compute import Machine, balance, gemm_s, tile_efficiency
 from pipesim.specs import ClusterSpec, CostConstants, StackSpec
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Fitted:
 
     ``peak_flops_per_s`` is None where the datasheet's stands; links are None where there were none to measure.
     ``hbm_bytes_per_s`` and the links' lines are achieved, of one device; ``inner_half_dim`` is where products with
-    thick outputs reach half their speed for large inner sizes, None where all have one inner size.
+    thick outputs reach half their speed for large inner sizes, times the machine's balance; None where all have one
+    inner size.
     """
 
     costs: CostConstants
@@ -59,14 +60,17 @@ def fit(kernels: Kernels, messages: Sequence[Message], on: Machine, *, peak_is_k
     """
     send = line([(each.message_bytes, each.send_s) for each in messages]) if messages else None
     all_reduce = line([(each.message_bytes, each.all_reduce_s) for each in messages]) if messages else None
+    largest = max(kernels.copies, key=lambda copy: copy.copied_bytes)
+    hbm_bytes_per_s = 2 * largest.copied_bytes / largest.seconds
+    best = max(product.flops / product.seconds for product in kernels.products)
+    if not peak_is_known:
+        on = on._replace(balance=balance(best, hbm_bytes_per_s / on.costs.hbm_efficiency))
     half_dim = _inner_half_dim(kernels.products, on)
     if not peak_is_known:
         own: dict[str, Any] = {"gemm_inner_half_dim": half_dim, "collective_start_s": start_s(send, all_reduce)}
         on = on._replace(costs=replace(on.costs, **{key: value for key, value in own.items() if value is not None}))
     asymptote = float(np.median([_asymptote(product, on) for product in _thick(kernels.products)]))
-    best = max(product.flops / product.seconds for product in kernels.products)
     peak = on.peak_flops_per_s if peak_is_known else best
-    largest = max(kernels.copies, key=lambda copy: copy.copied_bytes)
     reached = [each.flops / each.seconds / peak for each in kernels.attention]
     return Fitted(
         costs=on.costs,
@@ -74,7 +78,7 @@ def fit(kernels: Kernels, messages: Sequence[Message], on: Machine, *, peak_is_k
         gemm_efficiency=min(1.0, asymptote / peak),
         inner_half_dim=half_dim,
         flash_efficiency=min(1.0, float(np.median(reached))),
-        hbm_bytes_per_s=2 * largest.copied_bytes / largest.seconds,
+        hbm_bytes_per_s=hbm_bytes_per_s,
         send=send,
         all_reduce=all_reduce,
     )
@@ -128,6 +132,7 @@ def machine(cluster: ClusterSpec, stack: StackSpec, costs: CostConstants, precis
         flash_efficiency=cluster.flash_efficiency["flash"],
         costs=costs,
         stack=stack,
+        balance=balance(cluster.peak_flops_per_s[precision], cluster.hbm_bytes_per_s),  # type: ignore[index]
     )
 
 
@@ -139,11 +144,11 @@ def _thick(products: Sequence[Product]) -> list[Product]:
 def _asymptote(product: Product, on: Machine) -> float:
     """FLOP/s that a product of endless size would reach, if this one loses what ``gemm_s`` says it does."""
     useful = float(tile_efficiency(product.rows, product.outputs, on.multiprocessors))
-    return product.flops / product.seconds / useful * (1 + on.costs.gemm_inner_half_dim / product.inputs)
+    return product.flops / product.seconds / useful * (1 + on.costs.gemm_inner_half_dim * on.balance / product.inputs)
 
 
 def _inner_half_dim(products: Sequence[Product], on: Machine) -> float | None:
-    """``c`` of seconds = a (1 + c / K), over products whose outputs are thick."""
+    """``c`` of seconds = a (1 + c balance / K), over products whose outputs are thick."""
     chosen = [each for each in products if min(each.rows, each.outputs) >= THICK]
     if len({each.inputs for each in chosen}) < 2:
         return None
@@ -151,4 +156,4 @@ def _inner_half_dim(products: Sequence[Product], on: Machine) -> float | None:
     each_s = np.array([1 / _asymptote(product, plain) for product in chosen])
     inverse = np.array([1 / product.inputs for product in chosen])
     (large, small), _ = nnls(np.column_stack([1 / each_s, inverse / each_s]) * each_s.mean(), np.ones(len(chosen)))
-    return float(small / large) if large > 0 else None
+    return float(small / large / on.balance) if large > 0 else None

@@ -134,8 +134,8 @@ def _remarks(told: Told) -> list[str]:
         )
     if fitted.inner_half_dim is not None:
         found.append(
-            f"Products with thick outputs reach half their speed at an inner size of {fitted.inner_half_dim:.0f} "
-            f"(costs.gemm_inner_half_dim, {left})."
+            f"Products with thick outputs reach half their speed at an inner size of {fitted.inner_half_dim:.0f} on a machine "
+            f"as balanced as an A100 (costs.gemm_inner_half_dim, {left})."
         )
     start = start_s(fitted.send, fitted.all_reduce)
     if start is not None:
