@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipesim.costs import full, lecture
+from pipesim.costs import full, lecture, traffic
 from pipesim.costs.columns import column, kind
 from pipesim.costs.cut import Cut
 from pipesim.costs.prices import Prices
@@ -115,6 +115,9 @@ def _scheduled(points: Sequence[Point], prices: Prices) -> tuple[Columns, Column
         "tp_bytes_per_gpu": m * _on_ranks(prices.tp_sent_bytes, places).max(axis=1),
         "pp_bytes_per_gpu": places.sends.max() * prices.hop_bytes / schedule.segments,
         "hop_s": prices.hop_s,
+        "communication": traffic.tables(
+            prices.collectives, places.holds, int(places.sends.max()), schedule.segments, len(points)
+        ),
     }
     return seconds, held, columns
 
@@ -129,7 +132,8 @@ def _taken(prices: Prices, members: IntArray) -> Prices:
         for field in dataclasses.fields(prices)
         if isinstance(getattr(prices, field.name), np.ndarray)
     }
-    return dataclasses.replace(prices, seconds=StageSeconds(*ops), **arrays)
+    collectives = traffic.taken(prices.collectives, members)
+    return dataclasses.replace(prices, seconds=StageSeconds(*ops), collectives=collectives, **arrays)
 
 
 def _joined(parts: Sequence[Columns], order: IntArray) -> Columns:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipesim.costs.columns import Number
+from pipesim.costs.topology import Axis
 from pipesim.specs import Attention, ContextParallel, Precision, Recompute
 
 
@@ -59,6 +60,12 @@ class Cut:
     def shards(self) -> Number:
         """Ranks that share what ZeRO divides."""
         return self.replicas if self.shard is None else self.shard
+
+    @property
+    def replica_axes(self) -> tuple[Axis, Axis]:
+        """Where the ranks that hold the same parameters lie: over context and data, innermost first."""
+        inner, outer = sorted("cd", key=self.rank_order.index)
+        return (getattr(self, inner), self.stride(inner)), (getattr(self, outer), self.stride(outer))
 
     def stride(self, degree: str) -> Number:
         """How many global ranks apart the members of a group of ``t``, ``c``, ``d`` or ``p`` lie."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipesim.costs import collectives, compute, data_parallel, memory, parameters
+from pipesim.costs import compute, data_parallel, hops, memory, parameters, traffic
 from pipesim.costs.columns import FloatArray, Number, stacked
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import dense_matrices, expert_matrices
@@ -25,10 +25,12 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
     states = _states(shared, experts, cut, stack.gradient_bytes)
     seconds = stage_seconds(model, cluster, costs, stack, cut, stages)
     hop_bytes = cut.tokens * model.hidden * memory.ELEMENT_BYTES / cut.norm_share
-    boundary_s = _boundary_s(first, cut, hop_bytes, ranks)
+    boundary_s = hops.boundary_s(first, cut, hop_bytes, ranks)
     if stack.blocking_hops:
         seconds = _with_hops(seconds, boundary_s)
     exchange = data_parallel.exchange(first, model, cut, stages, seconds, shared, experts, ranks)
+    talk = (*traffic.of_layers(first, model, cut, stages), *exchange.collectives, hops.sends(first, cut, hop_bytes, ranks))
+    none = np.zeros_like(shared)
     flops, again = _flops_per_token(model, cut, recomputed_share(cut, stages), stages)
     expert_shards = np.maximum(cut.shards / cut.e, 1.0)
     updated = (shared / cut.shards + experts / expert_shards) if cut.zero else shared + experts
@@ -48,8 +50,9 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
         buffer_bytes=_gathered_bytes(model, cut, stages),
         context_bytes=stack.device_context_bytes,
         slack=stack.slack,
-        tp_sent_bytes=(stages.dense + stages.moe) * _tp_sent_bytes(model, cut),
-        dp_sent_bytes=exchange.sent_bytes,
+        collectives=talk,
+        tp_sent_bytes=none + traffic.sent_bytes(talk, "tp") / cut.num_microbatches,
+        dp_sent_bytes=none + traffic.sent_bytes(talk, "dp"),
         dp_s=exchange.exposed_s,
         optimizer_s=updated * stack.optimizer_bytes / (cluster.hbm_bytes_per_s * costs.hbm_efficiency),
         step_s=stack.step_s,
@@ -64,22 +67,6 @@ def _stages(points: Sequence[Point]) -> Stages:
         assert not isinstance(point.layout.partition, str)
         partitions.append(point.layout.partition)
     return stage_contents([point.model for point in points], partitions, points[0].layout.spread_vocab != "none")
-
-
-def _boundary_s(point: Point, cut: Cut, hop_bytes: Number, ranks: Sequence[int]) -> FloatArray:
-    """Seconds of a result over each boundary between stages, shape (points, stages - 1); 0 where it stays on its rank."""
-    here, there = np.array(ranks[:-1]), np.array(ranks[1:])
-    cluster, costs = point.cluster, point.costs
-    stride = cut.stride("p")
-    node = [np.floor(rank * np.asarray(stride) / cluster.gpus_per_node) for rank in (here, there)]
-    crosses = (node[0] != node[1]) | (np.abs(here - there) * np.asarray(stride) >= cluster.gpus_per_node)
-    inside = collectives.intra_node_link(cluster, costs)
-    sharing = np.minimum(stride, cluster.gpus_per_node)
-    network = collectives.network_bytes_per_s(cluster, costs, 2.0)
-    across = np.minimum(network / sharing, inside.bandwidth_bytes_per_s)
-    slow = hop_bytes / across + cluster.inter_node.latency_s
-    fast = hop_bytes / inside.bandwidth_bytes_per_s + cluster.intra_node.latency_s
-    return np.asarray((here != there) * (point.stack.hop_start_s + np.where(crosses, slow, fast)))
 
 
 def _with_hops(seconds: StageSeconds, boundary_s: FloatArray) -> StageSeconds:
@@ -173,13 +160,6 @@ def _flops_per_token(model: ModelSpec, cut: Cut, again: FloatArray, stages: Stag
         cut.recompute
     ]
     return flops, share * extra
-
-
-def _tp_sent_bytes(model: ModelSpec, cut: Cut) -> Number:
-    """All-reduces of one layer and micro-batch: two forward, two backward, two more where the forward runs again."""
-    all_reduces = 6 if cut.recompute == "full" else 4
-    message = cut.tokens * model.hidden * memory.ELEMENT_BYTES
-    return all_reduces * 2 * collectives.ring_sent_bytes(message, cut.t)
 
 
 def _flat(values: Number) -> FloatArray:

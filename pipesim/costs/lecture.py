@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipesim.costs import memory, parameters
-from pipesim.costs.collectives import ring_sent_bytes
+from pipesim.costs import hops, memory, parameters, topology
+from pipesim.costs.collectives import Collective
 from pipesim.costs.cut import Cut
 from pipesim.costs.prices import Prices
 from pipesim.costs.stage import StageSeconds
@@ -40,9 +40,12 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
     }
     forward_s = 2 * held * cut.tokens / cluster.peak_flops_per_s[cut.precision]
     nothing = 0.0 * even
+    hop_bytes = np.asarray(cut.tokens * even[:, :1]) * hidden[:, None] * memory.ELEMENT_BYTES
+    replicas = topology.group(cluster, points[0].costs, cut.replica_axes, cut.gpus)
+    reduced = Collective("dp", "all-reduce", replicas, GRADIENT_BYTES * held, even)
     return Prices(
         seconds=StageSeconds({"matmul": forward_s}, {"matmul": forward_s}, {"matmul": forward_s}),
-        hop_bytes=np.ravel(cut.tokens * even[:, :1]) * hidden * memory.ELEMENT_BYTES,
+        hop_bytes=hop_bytes[:, 0],
         hop_s=np.zeros(len(points)),
         model_parameters=model_parameters,
         parameters=held,
@@ -55,8 +58,9 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
         buffer_bytes=nothing,
         context_bytes=0.0,
         slack=0.0,
+        collectives=(reduced, hops.sends(points[0], cut, hop_bytes, ranks)),
         tp_sent_bytes=nothing,
-        dp_sent_bytes=np.asarray(2 * ring_sent_bytes(GRADIENT_BYTES * held, cut.d)),
+        dp_sent_bytes=np.asarray(reduced.sent_bytes()),
         dp_s=nothing,
         optimizer_s=nothing,
         step_s=0.0,

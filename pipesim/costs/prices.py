@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray
 from pipesim.costs.stage import StageSeconds
 
@@ -32,6 +33,8 @@ class Prices:
     context_bytes: float
     slack: float
     """What the allocator holds above what is asked for, as a share."""
+    collectives: tuple[Collective, ...]
+    """Everything that is exchanged in a step; what differs between points has shape (points, ...)."""
     tp_sent_bytes: FloatArray
     """Of one micro-batch, forward and backward."""
     dp_sent_bytes: FloatArray

@@ -79,6 +79,11 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "dp_bytes_per_gpu": (_REAL, "sent per step by the heaviest rank for gradients and weights"),
     "tp_bytes_per_gpu": (_REAL, "sent per step in tensor-parallel collectives"),
     "pp_bytes_per_gpu": (_REAL, "sent per step to neighbour stages"),
+    "communication": (
+        _TEXT,
+        "JSON lists, of each dimension's rank that sends most: dimension, collective, ranks, leaves its node, groups that "
+        "share a node's network, messages a step, bytes of one, bytes sent a step",
+    ),
     "matmul_s": (_REAL, "matrix products, mean over ranks"),
     "attention_s": (_REAL, "mean over ranks"),
     "elementwise_s": (_REAL, "mean over ranks"),
