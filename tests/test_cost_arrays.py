@@ -18,6 +18,7 @@ from pipesim.costs import parameters
 from pipesim.costs.columns import kind, stacked
 from pipesim.costs.full import price
 from pipesim.costs.prices import Prices
+from pipesim.costs.traffic import taken
 from pipesim.estimate import cut_of, evaluate, price_key
 from pipesim.schedules import ranks_of_stages
 from pipesim.specs import ModelSpec, Point
@@ -129,6 +130,8 @@ def test_thousands_of_points_with_several_models_are_priced_as_each_alone() -> N
                     assert flat == {
                         item: np.broadcast_to(values, (1, shape[1]))[0].tolist() for item, values in single.items()
                     }
+            elif field.name == "collectives":
+                assert [str(each) for each in taken(many, np.array([i]))] == [str(each) for each in one]
             elif isinstance(many, np.ndarray):
                 assert many[i].tolist() == one[0].tolist(), field.name
             else:

@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 from shapes import cluster, gpt, stack
 
 from pipesim.costs import compute
-from pipesim.costs.collectives import collective_half_s, group_link, ring_half_s
+from pipesim.costs.collectives import all_reduce_s, ring_half_s
 from pipesim.costs.cut import Cut
 from pipesim.costs.stage import (
     balanced_partition,
     key_value_bytes,
+    layer_collectives,
     layer_communication_s,
     recomputed_share,
     stage_contents,
     stage_seconds,
 )
+from pipesim.costs.topology import group
 from pipesim.specs import CostConstants, Mla, ModelSpec, Moe, StackSpec
 
 LAW = settings(deadline=None, max_examples=25)
@@ -247,7 +249,7 @@ def test_a_layer_that_is_not_there_is_not_recomputed() -> None:
 def test_a_layer_all_reduces_twice_forward_and_twice_backward() -> None:
     # Shoeybi et al. 2019, section 3: one after attention, one after the MLP; 2 bytes an element
     forward, input_grad, weight_grad = one_layer(gpt(), t=4)
-    once = 2 * collective_half_s(4096 * 4096 * 2, 4, group_link(CLUSTER, COSTS, 4, 1))
+    once = all_reduce_s(4096 * 4096 * 2, group(CLUSTER, COSTS, [(4, 1)]))
     assert forward["tp"] == pytest.approx(2 * once, rel=1e-12)
     assert input_grad["tp"] == forward["tp"]
     assert "tp" not in weight_grad
@@ -257,7 +259,7 @@ def test_a_layer_all_reduces_twice_forward_and_twice_backward() -> None:
 
 def test_sequence_parallelism_sends_as_much_as_tensor_parallelism_alone() -> None:
     # Korthikanti et al. 2022, section 4.2.2: a reduce-scatter and an all-gather are an all-reduce, by rings
-    once = 2 * ring_half_s(4096 * 4096 * 2, 4, group_link(CLUSTER, COSTS, 4, 1))
+    once = 2 * ring_half_s(4096 * 4096 * 2, 4, group(CLUSTER, COSTS, [(4, 1)]).flat)
     assert one_layer(gpt(), t=4, sequence_parallel=True)[0]["tp"] == pytest.approx(2 * once, rel=1e-12)
     assert one_layer(gpt(), t=4, sequence_parallel=True)[0]["tp"] == pytest.approx(
         one_layer(gpt(), t=4)[0]["tp"], rel=0.01
@@ -268,8 +270,10 @@ def talk(model: ModelSpec, **changes: Any) -> Any:
     """Seconds of one layer's communication, forward and backward."""
     chosen = cut(**changes)
     block = compute.layer_seconds(model, chosen, compute.machine(CLUSTER, COSTS, STACK, chosen), moe=bool(model.moe))
-    ways = layer_communication_s(model, CLUSTER, COSTS, STACK, chosen, block, moe=bool(model.moe))
-    return [{item: float(np.squeeze(each)) for item, each in way.items()} for way in ways]
+    hiding = block.forward.attention_s, block.input_grad.attention_s
+    ways = layer_collectives(model, CLUSTER, COSTS, chosen, moe=bool(model.moe))
+    talks = [layer_communication_s(way, STACK, chosen, s) for way, s in zip(ways, hiding, strict=True)]
+    return [{item: float(np.squeeze(each)) for item, each in way.items()} for way in talks]
 
 
 @pytest.mark.parametrize("context", ["ring", "ulysses"])
@@ -296,10 +300,10 @@ def test_a_long_attention_hides_the_context_ring() -> None:
 
 
 def test_ulysses_exchanges_queries_keys_values_and_outputs() -> None:
-    # Jacobs et al. 2023: each rank keeps its share of the four and sends (c - 1) / c, whatever attention takes
+    # Jacobs et al. 2023: four all-to-alls; each rank keeps its share and sends (c - 1) / c, whatever attention takes
     forward, backward = talk(gpt(kv_heads=8), c=4, t=2, context="ulysses")
     elements = 1024 * (2 * 32 + 2 * 8) * 128 / 2
-    assert forward["cp"] == pytest.approx(3 * 3e-6 + 3 / 4 * elements * 2 / 300e9, rel=1e-12)
+    assert forward["cp"] == pytest.approx(4 * 3 * 3e-6 + 3 / 4 * elements * 2 / 300e9, rel=1e-12)
     assert backward["cp"] == forward["cp"]
 
 
@@ -311,12 +315,13 @@ def test_grouped_queries_and_latents_pass_less_around_the_context_ring() -> None
 
 
 def test_tokens_go_to_their_experts_and_back() -> None:
-    # two all-to-alls of top_k copies of every token; 8 expert ranks at stride t = 4 share a node's network by four
+    # two all-to-alls of top_k copies of every token; of 8 expert ranks at stride t = 4 a node of 8 holds two: one copy in
+    # eight goes to the other over NVLink, six go over an eighth of the node's network, as all its ranks send at once
     forward, input_grad, _ = (
         {item: values[0] for item, values in op.items()} for op in seconds(MIXTURE, (5, 1, 20), t=4, e=8)
     )
     message = 4096 * 4096 * 2 * 2
-    once = 7 * 14e-6 + 7 / 8 * message / (48e9 / 4)
+    once = 1 * 3e-6 + 6 * 14e-6 + 6 / 8 * message / (48e9 / 8)
     assert forward["ep"][1] == pytest.approx(2 * once, rel=1e-12)
     assert input_grad["ep"][1] == forward["ep"][1]
     assert forward["ep"].tolist() == pytest.approx([once * 2 * layers for layers in (1, 1, 19)], rel=1e-12)
