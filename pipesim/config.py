@@ -184,6 +184,7 @@ class CostsConf:
     """Units as in ``specs.CostConstants``, but the start of a collective in µs."""
 
     kind: str = MISSING
+    flops: str | None = None
     gemm_inner_half_dim: float = 0.0
     unfused_efficiency: float = 1.0
     hbm_efficiency: float = 1.0

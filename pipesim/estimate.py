@@ -343,12 +343,15 @@ def _memory(prices: Prices, schedule: Schedule, places: _Places, waiting: float)
     }
 
 
-def _throughput(points: Sequence[Point], prices: Prices, step_s: Any, tokens: FloatArray) -> dict[str, FloatArray]:
-    """MFU counts model FLOPs, HFU also those of recomputation, both over peak dense FLOP/s of the GPUs used."""
+def _throughput(points: Sequence[Point], prices: Prices, step_s: Any, tokens: FloatArray) -> Columns:
+    """MFU counts model FLOPs, HFU also those of recomputation, both over peak dense FLOP/s of the GPUs used; which FLOPs
+    count says ``costs.flops``.
+    """
     gpus = np.array([_gpus(point) for point in points], np.float64)
     peak = points[0].cluster.peak_flops_per_s[points[0].training.precision]
     per_gpu = tokens / step_s / gpus
     return {
+        "flop_convention": [points[0].costs.convention] * len(points),
         "tokens_per_s": tokens / step_s,
         "tokens_per_s_per_gpu": per_gpu,
         "model_tflops_per_gpu": prices.model_flops_per_token * per_gpu / 1e12,

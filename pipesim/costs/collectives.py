@@ -15,18 +15,18 @@ class Collective(NamedTuple):
     """What a layout exchanges: priced, and listed in reports, from this alone.
 
     ``dimension`` is tp, cp, ep, pp or dp. ``message_bytes`` is the whole message (of a reduce-scatter or all-gather
-    what all ranks of the group hold together), ``count`` how often it is exchanged.
+    what all ranks of the group hold together), ``times`` how often it is exchanged.
     """
 
     dimension: str
     kind: str
     group: Group
     message_bytes: Number
-    count: Number
+    times: Number
 
     def seconds(self) -> Number:
         """Of all of them, one after the other."""
-        return self.count * SECONDS[self.kind](self.message_bytes, self.group)
+        return self.times * SECONDS[self.kind](self.message_bytes, self.group)
 
     def sent_bytes(self) -> Number:
         """What each rank sends for one of them."""

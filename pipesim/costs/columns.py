@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipesim.specs import ModelSpec
 
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 Number = float | FloatArray
 
 

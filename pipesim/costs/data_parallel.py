@@ -77,7 +77,7 @@ def _among_shards(point: Point, cut: Cut, shared: FloatArray, experts: FloatArra
     for held, shards, _ in _holders(cut, shared, experts):
         group = topology.group(point.cluster, point.costs, shards, cut.gpus)
         for kind, bytes_each, backward in kinds:
-            yield _Inner(Collective("dp", kind, group, held * bytes_each, times * (held > 0)), backward)
+            yield _Inner(Collective("dp", kind, group, held * bytes_each, times * _some(held)), backward)
 
 
 def _among_replicas(point: Point, cut: Cut, shared: FloatArray, experts: FloatArray) -> Iterator[Collective]:
@@ -90,7 +90,7 @@ def _among_replicas(point: Point, cut: Cut, shared: FloatArray, experts: FloatAr
     for held, shards, replicas in _holders(cut, shared, experts):
         group = topology.group(point.cluster, point.costs, replicas, cut.gpus)
         share_bytes = held * point.stack.reduce_bytes / (shards[0][0] * shards[1][0])
-        yield Collective("dp", "all-reduce", group, share_bytes, 1.0 * (held > 0))
+        yield Collective("dp", "all-reduce", group, share_bytes, _some(held))
 
 
 Axes = tuple[Axis, Axis]
@@ -106,6 +106,11 @@ def _holders(cut: Cut, shared: FloatArray, experts: FloatArray) -> Iterator[tupl
     if experts.any():
         _, peers = topology.split(cut.replica_axes, cut.e)
         yield (experts, *topology.split(peers, np.maximum(cut.shards / cut.e, 1.0)))
+
+
+def _some(held: FloatArray) -> FloatArray:
+    """1 where there is something to exchange."""
+    return np.asarray(held > 0, np.float64)
 
 
 def _exposed(half_s: FloatArray, window_s: FloatArray, backward: bool, point: Point, cut: Cut) -> FloatArray:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipesim.costs import compute, data_parallel, hops, memory, parameters, traffic
+from pipesim.costs import data_parallel, hops, memory, parameters, traffic
+from pipesim.costs import flops as flops_
 from pipesim.costs.columns import FloatArray, Number, stacked
 from pipesim.costs.cut import Cut
-from pipesim.costs.matrices import dense_matrices, expert_matrices
 from pipesim.costs.prices import Prices
 from pipesim.costs.stage import Stages, StageSeconds, recomputed_share, stage_contents, stage_seconds
 from pipesim.specs import ModelSpec, Point
@@ -29,9 +29,13 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
     if stack.blocking_hops:
         seconds = _with_hops(seconds, boundary_s)
     exchange = data_parallel.exchange(first, model, cut, stages, seconds, shared, experts, ranks)
-    talk = (*traffic.of_layers(first, model, cut, stages), *exchange.collectives, hops.sends(first, cut, hop_bytes, ranks))
+    talk = (
+        *traffic.of_layers(first, model, cut, stages),
+        *exchange.collectives,
+        hops.sends(first, cut, hop_bytes, ranks),
+    )
     none = np.zeros_like(shared)
-    flops, again = _flops_per_token(model, cut, recomputed_share(cut, stages), stages)
+    flops, hardware = flops_.per_token(costs.convention, model, cut, recomputed_share(cut, stages), stages)
     expert_shards = np.maximum(cut.shards / cut.e, 1.0)
     updated = (shared / cut.shards + experts / expert_shards) if cut.zero else shared + experts
     rows = np.zeros((len(points), 1))
@@ -57,7 +61,7 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
         optimizer_s=updated * stack.optimizer_bytes / (cluster.hbm_bytes_per_s * costs.hbm_efficiency),
         step_s=stack.step_s,
         model_flops_per_token=_flat(flops + rows),
-        hardware_flops_per_token=_flat(flops + again + rows),
+        hardware_flops_per_token=_flat(hardware + rows),
     )
 
 
@@ -141,25 +145,6 @@ def _working_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> 
             kept = memory.recomputed_layer_bytes(model, cut, point.stack, moe=moe)
             largest = np.maximum(largest, (count > 0) * again * (whole - kept))
     return largest
-
-
-def _flops_per_token(model: ModelSpec, cut: Cut, again: FloatArray, stages: Stages) -> tuple[Number, Number]:
-    """Model FLOPs of a token, and those that recomputation adds."""
-    layers: Number = 0.0
-    for count, moe in ((parameters.dense_layers(model), False), (parameters.moe_layers(model), True)):
-        layers = layers + count * sum(matrix.weights for matrix in dense_matrices(model, moe))
-    if model.moe is not None:
-        layers = layers + parameters.moe_layers(model) * model.moe.top_k * sum(
-            m.weights for m in expert_matrices(model)
-        )
-    flops = compute.model_flops_per_token(model, cut.seq_length, layers + model.hidden * model.vocab)
-    attention = compute.model_flops_per_token(model, cut.seq_length, 0.0) / 3
-    layer_count = stages.dense + stages.moe
-    share = ((again * layer_count).sum(axis=1) / np.maximum(layer_count.sum(axis=1), 1.0))[:, None]
-    extra = {"none": 0.0, "selective": attention, "operators": 1.0 * layers, "full": 2 * layers + attention}[
-        cut.recompute
-    ]
-    return flops, share * extra
 
 
 def _flat(values: Number) -> FloatArray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipesim.costs import topology
 from pipesim.costs.collectives import Collective, send_s
-from pipesim.costs.columns import FloatArray, Number
+from pipesim.costs.columns import BoolArray, FloatArray, Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.topology import Group, Link
 from pipesim.specs import Point
@@ -25,14 +25,14 @@ def boundary_s(point: Point, cut: Cut, hop_bytes: Number, ranks: Sequence[int]) 
 def sends(point: Point, cut: Cut, hop_bytes: Number, ranks: Sequence[int]) -> Collective:
     """One result over the slowest boundary; the schedule says how many there are."""
     moves, crosses = _boundaries(point, cut, ranks)
-    leaves = (moves & crosses).any(axis=1, keepdims=True)
+    leaves = np.asarray((moves & crosses).any(axis=1, keepdims=True))
     inside, across = _links(point, cut)
     sharing = np.where(leaves, np.minimum(cut.stride("p"), point.cluster.gpus_per_node), 1.0)
     pair = Group(1.0 + bool(moves.any()), 1.0, leaves, sharing, across, inside, across)
     return Collective("pp", "send", pair, hop_bytes, 1.0)
 
 
-def _boundaries(point: Point, cut: Cut, ranks: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+def _boundaries(point: Point, cut: Cut, ranks: Sequence[int]) -> tuple[BoolArray, BoolArray]:
     """Whether a result changes its rank at each boundary, and whether those two ranks lie on two nodes."""
     here, there, node = np.array(ranks[:-1], int), np.array(ranks[1:], int), point.cluster.gpus_per_node
     stride = np.asarray(cut.stride("p"))

@@ -143,7 +143,7 @@ def layer_collectives(
         forward, backward = forward + exchanged, backward + exchanged
     else:
         around = Collective("cp", "ring pass", context, cut.c * key_value_bytes(model, cut), 1.0)
-        forward, backward = [*forward, around], [*backward, around._replace(count=2.0)]
+        forward, backward = [*forward, around], [*backward, around._replace(times=2.0)]
     if moe and model.moe is not None:
         routed = activation_bytes * model.moe.top_k / (cut.t if cut.sequence_parallel else 1.0)
         experts, _ = topology.split(cut.replica_axes, cut.e)  # they lie on the ranks of c and d

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipesim.costs.columns import FloatArray, Number
+from pipesim.costs.columns import BoolArray, Number
 from pipesim.specs import ClusterSpec, CostConstants
 
 Axis = tuple[Number, Number]
@@ -35,7 +35,7 @@ class Group(NamedTuple):
 
     ranks: Number
     inside: Number
-    leaves: FloatArray
+    leaves: BoolArray
     sharing: Number
     """How many such groups share one node's network cards."""
     flat: Link

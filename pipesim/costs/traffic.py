@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.stage import Stages, layer_collectives, recomputed_share
-from pipesim.costs.topology import Group
 from pipesim.specs import ModelSpec, Point
 
 
@@ -23,14 +23,14 @@ def of_layers(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> list[
         if layers.any():
             forward, backward = layer_collectives(model, point.cluster, point.costs, cut, moe=moe)
             for way, runs in ((forward, 1 + again), (backward, np.ones_like(again))):
-                times = cut.num_microbatches * layers * runs
-                found += [each._replace(count=each.count * times) for each in way]
+                runs_in_a_step = cut.num_microbatches * layers * runs
+                found += [each._replace(times=each.times * runs_in_a_step) for each in way]
     return found
 
 
 def sent_bytes(collectives: Sequence[Collective], dimension: str) -> Number:
     """What one rank of every stage sends in a step for this dimension."""
-    return sum((each.count * each.sent_bytes() for each in collectives if each.dimension == dimension), 0.0)
+    return sum((each.times * each.sent_bytes() for each in collectives if each.dimension == dimension), 0.0)
 
 
 def taken(collectives: Sequence[Collective], members: np.ndarray) -> tuple[Collective, ...]:
@@ -38,21 +38,20 @@ def taken(collectives: Sequence[Collective], members: np.ndarray) -> tuple[Colle
     return tuple(_taken(each, members) for each in collectives)
 
 
-def _taken(value: object, members: np.ndarray) -> object:
+def _taken(value: Any, members: np.ndarray) -> Any:
     if isinstance(value, tuple):
-        return type(value)._make(_taken(each, members) for each in value)  # type: ignore[attr-defined]
+        return type(value)(*(_taken(each, members) for each in value))
     per_point = isinstance(value, np.ndarray) and value.ndim == 2 and len(value) > 1
-    return value[members] if per_point else value  # type: ignore[index]
+    return value[members] if per_point else value
 
 
-def tables(
-    collectives: Sequence[Collective], holds: FloatArray, sends: int, segments: int, points: int
-) -> list[str]:
+def tables(collectives: Sequence[Collective], holds: FloatArray, sends: int, segments: int, points: int) -> list[str]:
     """For each point a table in JSON, of each dimension's rank that sends most.
 
-    ``holds`` says whether a rank holds a stage, shape (p, stages); ``sends`` how many results and gradients (or
-    their ``segments``) the rank of a pipeline that sends most hands on. A line: dimension, collective, ranks of the group, whether it leaves its node,
-    groups that share the node's network, messages, bytes of one message, bytes sent for all of them.
+    ``holds`` says whether a rank holds a stage, shape (p, stages); ``sends`` how many results and gradients (or their
+    ``segments``) the rank of a pipeline that sends most hands on. A line: dimension, collective, ranks of the group,
+    whether it leaves its node, groups that share the node's network, messages, bytes of one message, bytes sent for all
+    of them.
     """
     tables: list[dict[tuple[object, ...], list[float]]] = [{} for _ in range(points)]
     for dimension in dict.fromkeys(each.dimension for each in collectives):
@@ -61,13 +60,18 @@ def tables(
             group = [_wide(part, points)[:, 0] for part in (each.group.ranks, each.group.leaves, each.group.sharing)]
             for i in np.flatnonzero((counts > 0) & (group[0] > 1)):
                 ranks, leaves, sharing = (part[i] for part in group)
-                key = dimension, each.kind, int(ranks), bool(leaves), int(sharing), float(f"{messages[i] / counts[i]:.12g}")
+                key = (
+                    dimension,
+                    each.kind,
+                    int(ranks),
+                    bool(leaves),
+                    int(sharing),
+                    float(f"{messages[i] / counts[i]:.12g}"),
+                )
                 line = tables[i].setdefault(key, [0.0, 0.0])
                 line[0] += float(counts[i])
                 line[1] += float(sent[i])
-    return [
-        json.dumps([[*key[:5], line[0], key[5], line[1]] for key, line in table.items()]) for table in tables
-    ]
+    return [json.dumps([[*key[:5], line[0], key[5], line[1]] for key, line in table.items()]) for table in tables]
 
 
 def _busiest(
@@ -77,14 +81,14 @@ def _busiest(
     if mine[0].dimension == "pp":
         count = np.full(points, float(sends))
         return [(count, *[_wide(each.message_bytes, points)[:, 0] / segments * count] * 2) for each in mine]
-    parts = [(each.count, each.count * each.message_bytes, each.count * each.sent_bytes()) for each in mine]
+    parts = [(each.times, each.times * each.message_bytes, each.times * each.sent_bytes()) for each in mine]
     on_ranks = [[_on_ranks(part, holds, points) for part in three] for three in parts]
-    busiest = sum(sent for _, _, sent in on_ranks).argmax(axis=1)
+    busiest = np.sum([sent for _, _, sent in on_ranks], axis=0).argmax(axis=1)
     every = np.arange(points)
     return [(count[every, busiest], message[every, busiest], sent[every, busiest]) for count, message, sent in on_ranks]
 
 
-def _wide(value: Number, points: int) -> FloatArray:
+def _wide(value: Any, points: int) -> FloatArray:
     value = np.asarray(value, np.float64)
     return np.broadcast_to(value, (points, value.shape[1] if value.ndim == 2 else 1))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from pipesim.report.document import Column, Document, Section, Table, TimelineView
 from pipesim.report.formats import show
-from pipesim.report.words import DEFINITIONS, MEMORY_WORDS, TIME_WORDS, layout_name, provenance, trust
+from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, definitions, layout_name, provenance, trust
 from pipesim.simulate.timeline import Timeline
 
 Row = Mapping[str, Any]
@@ -37,7 +38,7 @@ def layout_page(
                     ),
                 ),
             ),
-            Section(title="How to read this", blocks=(*DEFINITIONS, provenance(manifest))),
+            Section(title="How to read this", blocks=(*definitions([row["flop_convention"]]), provenance(manifest))),
         ),
     )
 
@@ -134,20 +135,33 @@ def _gains(row: Row) -> Table:
     )
 
 
+_DIMENSIONS = {
+    "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipeline", "dp": "data", "tied": "tied embeddings",
+}  # fmt: skip
+
+
 def _communication(row: Row) -> Table:
-    lines = (
-        ("tensor", "all-reduce" if not row["sequence_parallel"] else "reduce-scatter, all-gather", row["t"], "tp"),
-        ("data", "ring all-reduce" if not row["zero"] else "reduce-scatter, all-gather", row["d"], "dp"),
-        ("pipeline", "send", row["p"], "pp"),
-    )
-    exposed = {"tp": row["tp_s"], "dp": row["dp_exposed_s"], "pp": row["pp_exposed_s"]}
+    """Dimension x collective x group x link; messages x bytes x what an algorithm sends of each is sent per GPU."""
+    lines = [
+        (
+            _DIMENSIONS[dimension], kind, ranks, "network" if leaves else "inside node", sharing if leaves else None,
+            round(count, 6) if count % 1 else int(count), size, sent,
+        )
+        for dimension, kind, ranks, leaves, sharing, count, size, sent in json.loads(row["communication"])
+    ]  # fmt: skip
     return Table(
-        title="What each GPU sends in a step",
+        title="What is sent in a step",
         columns=(
-            Column(title="dimension"), Column(title="operation"), Column(title="ranks", kind="count"),
-            Column(title="sent per GPU", kind="bytes"), Column(title="exposed time", kind="seconds"),
+            Column(title="dimension"), Column(title="collective"), Column(title="ranks", kind="count"), Column(title="link"),
+            Column(title="groups on one network", kind="count"), Column(title="messages a step", kind="count"),
+            Column(title="one message", kind="bytes"), Column(title="sent per GPU", kind="bytes"),
         ),
-        rows=tuple((name, how, ranks, row[f"{key}_bytes_per_gpu"], exposed[key]) for name, how, ranks, key in lines if ranks > 1),
+        rows=tuple(lines),
+        note=(
+            "On the rank that sends most, for each dimension. Of n ranks, each sends (n-1)/n of a message in a reduce-scatter, "
+            "all-gather, all-to-all or ring pass, twice that in an all-reduce, all of it to the next stage. Groups on one network: "
+            "how many groups side by side share the network cards of a node."
+        ),
     )  # fmt: skip
 
 

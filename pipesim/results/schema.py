@@ -104,6 +104,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "extrapolates": (_TEXT, "why the intervals are wider than those of layouts like the measured ones"),
     "tokens_per_s": (_REAL, ""),
     "tokens_per_s_per_gpu": (_REAL, ""),
+    "flop_convention": (_TEXT, "which FLOPs the next three count: palm, causal, kaplan or narayanan"),
     "model_tflops_per_gpu": (_REAL, "model FLOPs, no recomputation"),
     "mfu": (_REAL, "model FLOPs over peak dense"),
     "hfu": (_REAL, "hardware FLOPs, recomputation included, over peak dense"),
