@@ -35,7 +35,7 @@ def sends(point: Point, cut: Cut, hop_bytes: Number, ranks: Sequence[int]) -> Co
 def _boundaries(point: Point, cut: Cut, ranks: Sequence[int]) -> tuple[BoolArray, BoolArray]:
     """Whether a result changes its rank at each boundary, and whether those two ranks lie on two nodes."""
     here, there, node = np.array(ranks[:-1], int), np.array(ranks[1:], int), point.cluster.gpus_per_node
-    stride = np.asarray(cut.stride("p"))
+    stride = np.reshape(cut.stride("p"), (-1, 1))
     apart = np.floor(here * stride / node) != np.floor(there * stride / node)
     return here != there, np.asarray(apart | (np.abs(here - there) * stride >= node))
 
