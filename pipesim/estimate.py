@@ -18,6 +18,7 @@ import numpy as np
 from pipesim.costs import full, lecture, traffic
 from pipesim.costs.columns import column, kind
 from pipesim.costs.cut import Cut
+from pipesim.costs.gains import Run, at_most
 from pipesim.costs.prices import Prices
 from pipesim.costs.stage import StageSeconds
 from pipesim.legality import micro_batches
@@ -115,11 +116,22 @@ def _scheduled(points: Sequence[Point], prices: Prices) -> tuple[Columns, Column
         "tp_bytes_per_gpu": m * _on_ranks(prices.tp_sent_bytes, places).max(axis=1),
         "pp_bytes_per_gpu": places.sends.max() * prices.hop_bytes / schedule.segments,
         "hop_s": prices.hop_s,
+        "gains_s": _gains(prices, seconds, schedule, places, m, first.training.optimizer_barrier),
         "communication": traffic.tables(
             prices.collectives, places.holds, int(places.sends.max()), schedule.segments, len(points)
         ),
     }
     return seconds, held, columns
+
+
+def _gains(prices: Prices, seconds: Columns, schedule: Schedule, places: _Places, m: int, barrier: bool) -> list[str]:
+    """What each fix could gain at most, in JSON."""
+    split = bool((schedule.op == Op.W).any())
+    gains = at_most(prices, seconds, Run(places.holds, m, schedule.segments, split, barrier))
+    return [
+        json.dumps({fix: float(gain[i]) for fix, gain in gains.items() if gain[i] > 0})
+        for i in range(len(prices.parameters))
+    ]
 
 
 def _taken(prices: Prices, members: IntArray) -> Prices:

@@ -41,6 +41,7 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
     rows = np.zeros((len(points), 1))
     return Prices(
         seconds=seconds,
+        repeated_share=none + recomputed_share(cut, stages) * (cut.recompute == "full"),
         hop_bytes=_flat(hop_bytes + rows),
         hop_s=np.zeros(len(points)) if stack.blocking_hops else boundary_s.max(axis=1, initial=0.0),
         model_parameters=_flat(np.asarray(parameters.total_parameters(model), np.float64) + rows),

@@ -45,6 +45,7 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
     reduced = Collective("dp", "all-reduce", replicas, GRADIENT_BYTES * held, even)
     return Prices(
         seconds=StageSeconds({"matmul": forward_s}, {"matmul": forward_s}, {"matmul": forward_s}),
+        repeated_share=nothing,
         hop_bytes=hop_bytes[:, 0],
         hop_s=np.zeros(len(points)),
         model_parameters=model_parameters,

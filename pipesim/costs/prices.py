@@ -15,6 +15,8 @@ class Prices:
 
     seconds: StageSeconds
     """Item ``hop`` is what a rank that hands its result on stands still for, where its stack blocks."""
+    repeated_share: FloatArray
+    """How much of a stage's forward runs again whole in its backward, communication and launches included."""
     hop_bytes: FloatArray
     hop_s: FloatArray
     """Seconds that a result travels while its sender goes on."""
