@@ -125,9 +125,10 @@ def _exposed(half_s: FloatArray, window_s: FloatArray, backward: bool, point: Po
 
 def _last_micro_batches(point: Point, cut: Cut) -> Number:
     """How many micro-batches' backwards of a stage can hide its exchange: its own last one, and where a rank holds v
-    stages, the p micro-batches that the stages before it still have to do when it is ready, on average.
+    stages, the p micro-batches that the stages before it still have to do when it is ready, on average. ZeRO-3
+    exchanges with every micro-batch, beside that micro-batch alone: no window hides two of them.
     """
-    v = point.layout.v or 1
+    v = 1 if cut.zero == 3 else point.layout.v or 1
     return 1 + (v - 1) / v * np.minimum(cut.p, cut.num_microbatches)
 
 
