@@ -116,7 +116,7 @@ def _scheduled(points: Sequence[Point], prices: Prices) -> tuple[Columns, Column
         "tp_bytes_per_gpu": m * _on_ranks(prices.tp_sent_bytes, places).max(axis=1),
         "pp_bytes_per_gpu": places.sends.max() * prices.hop_bytes / schedule.segments,
         "hop_s": prices.hop_s,
-        "gains_s": _gains(prices, seconds, schedule, places, m, first.training.optimizer_barrier),
+        "fixes": _gains(prices, seconds, schedule, places, m, first.training.optimizer_barrier),
         "communication": traffic.tables(
             prices.collectives, places.holds, int(places.sends.max()), schedule.segments, len(points)
         ),

@@ -35,7 +35,7 @@ def shape(layout: dict[str, Any]) -> dict[str, Any]:
 
 
 def gain(before: dict[str, Any], fix: str) -> float:
-    return float(json.loads(before["gains_s"]).get(fix, 0.0))
+    return float(json.loads(before["fixes"]).get(fix, 0.0))
 
 
 def stands(before: dict[str, Any], after: dict[str, Any], fix: str) -> None:
@@ -109,7 +109,7 @@ def test_no_balanced_partition_gains_more(layout: dict[str, Any], parts: list[in
 
 
 def test_a_step_alone_on_one_gpu_gains_nothing_from_talking_less() -> None:
-    only = json.loads(row(*EVERY["toy"])["gains_s"])
+    only = json.loads(row(*EVERY["toy"])["fixes"])
     assert set(only) <= {"launch", "recompute"}
 
 

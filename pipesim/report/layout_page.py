@@ -124,7 +124,7 @@ _FIXES = {
 
 
 def _best_fix(row: Row) -> tuple[str, ...]:
-    gains: Mapping[str, float] = json.loads(row["gains_s"])
+    gains: Mapping[str, float] = json.loads(row["fixes"])
     if not gains:
         return ()
     fix = max(gains, key=lambda each: gains[each])
@@ -135,7 +135,7 @@ def _best_fix(row: Row) -> tuple[str, ...]:
 def _gains(row: Row) -> Table:
     """Each fix alone."""
     total = row["step_time_s"]
-    gains = [(_FIXES[fix], gain) for fix, gain in json.loads(row["gains_s"]).items()]
+    gains = [(_FIXES[fix], gain) for fix, gain in json.loads(row["fixes"]).items()]
     lines = sorted(((fix, gain, gain / total) for fix, gain in gains), key=lambda line: -line[1])
     return Table(
         title="What each fix could gain at most",

@@ -97,7 +97,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "pp_exposed_s": (_REAL, "what sends add to the makespan"),
     "dp_exposed_s": (_REAL, "gradient reduction not hidden behind computing"),
     "optimizer_s": (_REAL, "weight update"),
-    "gains_s": (_TEXT, "JSON: seconds that each fix alone could gain at most"),
+    "fixes": (_TEXT, "JSON: seconds that each fix alone could gain at most"),
     "fixed_s": (_REAL, "once a step: logging, data, synchronisation"),
     "step_time_s": (_REAL, "sum of the items"),
     "step_time_lo_s": (_REAL, "lower end of the 90 % interval; empty for idealised costs"),
