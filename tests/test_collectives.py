@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import cluster, cut
 
+from pipesim.config import library
 from pipesim.costs.collectives import (
     all_reduce_s,
     all_to_all_s,
@@ -218,6 +219,16 @@ def test_a_decaying_network_gives_large_rings_less() -> None:
     assert group_link(decaying, PEAK, 128, 1) == (24e9, 14e-6, 0)  # 16 nodes
     assert group_link(decaying, PEAK, 16, 8) == (3e9, 14e-6, 0)  # 16 nodes, eight rings side by side
     assert network_bytes_per_s(CLUSTER, PEAK, 64) == 48e9
+
+
+@pytest.mark.parametrize(("nodes", "measured"), [(4, 160), (8, 100), (16, 85), (32, 65), (64, 33)])
+def test_all_reduces_over_many_nodes_reach_the_measured_bus_bandwidth(nodes: int, measured: float) -> None:
+    # Tazi et al., "The Ultra-Scale Playbook", 2025: 256 MB over nodes of 8 H100; GB/s of the ring's 2 (n - 1) / n bytes.
+    # Two nodes, where switches add up (362), are left out: nothing here reduces inside the network.
+    ranks = group(library("cluster")["aws_p5"], library("costs")["full"], [(8 * nodes, 1)])
+    moved = 2 * (8 * nodes - 1) / (8 * nodes) * 256e6
+    assert moved / all_reduce_s(256e6, ranks) / 1e9 == pytest.approx(measured, rel=0.2)
+    assert moved / ring_all_reduce_s(256e6, 8 * nodes, ranks.flat) / 1e9 < 0.7 * measured
 
 
 NODES = st.builds(lambda g, k: (g, k), st.sampled_from([1, 2, 4, 8]), st.integers(1, 64))
