@@ -5,11 +5,8 @@ Besides ``experiments/``, the sweeper plugin, ``compose`` and the schemas in ``d
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +22,6 @@ from pipesim.task_config import TaskConf
 _BESIDE, _INSTALLED = Path(__file__).parents[1] / "conf", Path(__file__).parent / "conf"
 CONF_DIR = _BESIDE if (_BESIDE / "config.yaml").exists() else _INSTALLED
 """The config groups: beside the package in a checkout, inside it where it is installed."""
-
-ASKED = ("model", "cluster", "parallel", "training", "schedule", "stack", "costs")
-"""The groups that decide a row; the others say where results go and what is shown."""
 
 
 @dataclass
@@ -184,6 +178,7 @@ class CostsConf:
     """Units as in ``specs.CostConstants``, but the start of a collective in µs."""
 
     kind: str = MISSING
+    flops: str | None = None
     gemm_inner_half_dim: float = 0.0
     unfused_efficiency: float = 1.0
     hbm_efficiency: float = 1.0
@@ -252,34 +247,6 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def _container(node: Any) -> Any:
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node._value()
-
-
-def point_id(config: Mapping[str, Any]) -> str:
-    """A hash of everything that decides the row, as 16 hexadecimal digits; the same in every process and version."""
-    return f"{point_hash(config):016x}"
-
-
-def point_hash(config: Mapping[str, Any]) -> int:
-    """The sum of the hashes of all leaves, so that changing one value changes it by the difference of two hashes."""
-    return sum(leaf_hash(key, value) for key, value in leaves({key: config[key] for key in ASKED})) % 2**64
-
-
-def leaf_hash(key: str, value: Any) -> int:
-    return _hash(f"{key}={json.dumps(value, sort_keys=True, ensure_ascii=True)}")
-
-
-@lru_cache(maxsize=100_000)
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-
-
-def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value with its dotted key."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def build(config: Mapping[str, Any]) -> Point:

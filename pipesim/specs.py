@@ -19,6 +19,7 @@ SpreadVocab = Literal["none", "algorithm_1", "algorithm_2", "interlaced"]
 Positions = Literal["learned", "rotary", "alibi"]
 Norm = Literal["layernorm", "rmsnorm"]
 CostKind = Literal["full", "lecture"]
+FlopConvention = Literal["palm", "causal", "kaplan", "narayanan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,10 +341,12 @@ class CostConstants:
     Efficiencies are achieved over peak. ``gemm_inner_half_dim`` is the inner dimension at which a matrix product reaches
     half its asymptotic speed on a machine with an A100's FLOPs for each byte of memory traffic (``compute.balance``).
     ``collective_start_s`` is what a collective of two ranks takes before bytes flow. ``score_bytes`` moves for each
-    attention score through memory, by kernel.
+    attention score through memory, by kernel. ``flops`` names what MFU, HFU and TFLOP/s count (``costs.flops``), None the
+    model's own habit: palm, in the idealised model kaplan, which is all it knows.
     """
 
     kind: CostKind
+    flops: FlopConvention | None = None
     gemm_inner_half_dim: float = 0.0
     unfused_efficiency: float = 1.0
     hbm_efficiency: float = 1.0
@@ -356,6 +359,12 @@ class CostConstants:
     def __post_init__(self) -> None:
         checks = Checks("costs")
         checks.choice(CostKind, kind=self.kind)
+        if self.flops is not None:
+            checks.choice(FlopConvention, flops=self.flops)
+            checks.rule(
+                self.kind != "lecture" or self.flops == "kaplan",
+                f"costs.flops={self.flops}: costs.kind=lecture counts 6 FLOPs a parameter alone. Nearest: costs.flops=null.",
+            )
         efficiencies = {name: getattr(self, name) for name in self.__slots__ if name.endswith("_efficiency")}
         checks.positive(**efficiencies)
         checks.fraction(**efficiencies)
@@ -364,6 +373,10 @@ class CostConstants:
             torch_score_bytes=self.torch_score_bytes, unfused_score_bytes=self.unfused_score_bytes,
         )  # fmt: skip
         checks.done()
+
+    @property
+    def convention(self) -> FlopConvention:
+        return self.flops or ("kaplan" if self.kind == "lecture" else "palm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipesim.config import ASKED, leaves
 from pipesim.plan.space import Space
+from pipesim.point_id import ASKED, leaves
 
 _IN_COLUMNS = {
     *(f"parallel.{key}" for key in ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from pipesim.costs.cut import Cut
+from pipesim.costs.stage import Stages, contents
 from pipesim.specs import ClusterSpec, LinkSpec, ModelSpec, StackSpec
 
 
@@ -42,3 +45,10 @@ def stack(**changes: Any) -> StackSpec:
     """The peak on every chip, nothing else takes time or room."""
     values: dict[str, Any] = {"name": "bare", "gemm_efficiency": {"default": 1.0}, "blocking_hops": False}
     return StackSpec(**values | changes)
+
+
+def stages(model: ModelSpec, partition: tuple[int, ...], spread_vocab: bool = False) -> Stages:
+    """What the stages of one point hold, shape (1, stages), each on a rank of its own."""
+    dense = model.layers if model.moe is None else model.moe.dense_layers
+    columns = np.array(contents(model.layers, dense, partition, spread_vocab)).T[:, None]
+    return Stages(*columns, columns[0], np.ones_like(columns[0]))

@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
     "results": set(),
     "plan": {
-        "checks", "specs", "schedules", "simulate", "costs.columns", "estimate", "legality", "config", "results.schema",
+        "checks", "specs", "schedules", "simulate", "costs.columns", "estimate", "legality", "config", "point_id", "results.schema",
         "calibrate.intervals",
     },
     "calibrate": {
@@ -47,7 +47,8 @@ ALLOWED: dict[str, set[str]] = {
     "task_config": set(),
     "config": {"checks", "specs", "schedules", "demo_config", "task_config"},
     "errors": {"checks", "config"},
-    "swept": {"config", "plan.space"},
+    "point_id": set(),
+    "swept": {"plan.space", "point_id"},
     "compose": {"checks", "config", "errors", "specs", "schedules"},
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from points import SMALL, composed, point, rows
 
 from pipesim import config, legality
-from pipesim.costs import parameters
+from pipesim.costs import parameters, traffic
 from pipesim.costs.columns import kind, stacked
 from pipesim.costs.prices import Prices
 from pipesim.estimate import evaluate, points_of, price_key, priced
@@ -127,6 +127,9 @@ def test_thousands_of_points_with_several_models_are_priced_as_each_alone() -> N
                     assert flat == {
                         item: np.broadcast_to(values, (1, shape[1]))[0].tolist() for item, values in single.items()
                     }
+            elif field.name == "collectives":
+                taken = traffic.taken(many, np.array([i]), range(together.parameters.shape[1]))
+                assert [str(each) for each in taken] == [str(each) for each in one]
             elif isinstance(many, np.ndarray):
                 assert many[i].tolist() == one[0].tolist(), field.name
             else:

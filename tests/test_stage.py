@@ -11,19 +11,20 @@ import pytest
 import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import cluster, gpt, stack
+from shapes import cluster, gpt, stack, stages
 
-from pipesim.costs import compute, stage
-from pipesim.costs.collectives import collective_half_s, group_link, ring_half_s
+from pipesim.costs import compute
+from pipesim.costs.collectives import all_reduce_s, ring_half_s
 from pipesim.costs.cut import Cut
 from pipesim.costs.stage import (
-    Stages,
     balanced_partition,
     key_value_bytes,
+    layer_collectives,
     layer_communication_s,
     recomputed_share,
     stage_seconds,
 )
+from pipesim.costs.topology import group
 from pipesim.specs import CostConstants, Mla, ModelSpec, Moe, StackSpec
 
 LAW = settings(deadline=None, max_examples=25)
@@ -52,14 +53,8 @@ def seconds(model: ModelSpec, partition: tuple[int, ...], on: StackSpec = STACK,
     """Items of F, I and W, shape (points, stages) each."""
     chosen = cut(**changes)
     shape = (len(chosen.t), len(partition))  # type: ignore[arg-type]
-    parts = stage_seconds(model, CLUSTER, COSTS, on, chosen, contents(model, partition))
+    parts = stage_seconds(model, CLUSTER, COSTS, on, chosen, stages(model, partition))
     return [{item: np.broadcast_to(values, shape) for item, values in op.items()} for op in parts]
-
-
-def contents(model: ModelSpec, partition: tuple[int, ...], spread_vocab: bool = False) -> Any:
-    dense = model.layers if model.moe is None else model.moe.dense_layers
-    columns = np.array(stage.contents(model.layers, dense, partition, spread_vocab)).T[:, None]
-    return Stages(*columns, columns[0])
 
 
 def one_layer(model: ModelSpec, on: StackSpec = STACK, **changes: Any) -> Any:
@@ -91,7 +86,7 @@ def test_what_is_left_over_goes_to_the_ends_first(stages: int, more: int) -> Non
 def test_eighty_layers_on_eight_stages_are_ten_layers_each_beside_embedding_and_head() -> None:
     partition = balanced_partition(82, 8)
     assert partition == (11, 10, 10, 10, 10, 10, 10, 11)
-    held = contents(gpt(layers=80), partition)
+    held = stages(gpt(layers=80), partition)
     assert held.dense.tolist() == [[10] * 8]
     assert held.embedding.tolist() == [[1] + [0] * 7]
     assert held.head.tolist() == [[0] * 7 + [1]]
@@ -99,7 +94,7 @@ def test_eighty_layers_on_eight_stages_are_ten_layers_each_beside_embedding_and_
 
 def test_the_72_units_of_bloom_are_six_on_each_of_twelve_stages() -> None:
     assert balanced_partition(72, 12) == (6,) * 12
-    assert contents(gpt(layers=70), (6,) * 12).dense.tolist() == [[5, *[6] * 10, 5]]
+    assert stages(gpt(layers=70), (6,) * 12).dense.tolist() == [[5, *[6] * 10, 5]]
 
 
 @pytest.mark.parametrize(("units", "stages", "most"), [(30, 4, 8), (40, 16, 3), (10, 3, 4), (7, 2, 4), (62, 4, 16)])
@@ -121,12 +116,12 @@ def partitions(draw: st.DrawFn, units: int) -> tuple[int, ...]:
 @given(data=st.data())
 def test_every_unit_lies_on_exactly_one_stage_in_order(model: ModelSpec, data: st.DataObject) -> None:
     partition = data.draw(partitions(model.units))
-    held = contents(model, partition)
+    held = stages(model, partition)
     assert sum(held[:4]).tolist() == [list(partition)]
     dense = model.layers if model.moe is None else model.moe.dense_layers
     assert [each.sum() for each in held[:4]] == [1, dense, model.layers - dense, 1]
-    stages = zip(*(each[0] for each in held[:4]), strict=True)
-    order = [kind for stage in stages for kind in range(4) for _ in range(int(stage[kind]))]
+    in_order = zip(*(each[0] for each in held[:4]), strict=True)
+    order = [kind for stage in in_order for kind in range(4) for _ in range(int(stage[kind]))]
     assert order == sorted(order)
 
 
@@ -137,9 +132,9 @@ def test_a_spread_vocabulary_is_one_embedding_and_one_head_in_equal_shares(
     model: ModelSpec, data: st.DataObject
 ) -> None:
     partition = data.draw(partitions(model.units))
-    whole, spread = contents(model, partition), contents(model, partition, spread_vocab=True)
-    stages = len(partition)
-    assert spread.embedding.tolist() == spread.head.tolist() == [[1 / stages] * stages]
+    whole, spread = stages(model, partition), stages(model, partition, spread_vocab=True)
+    equal = [[1 / len(partition)] * len(partition)]
+    assert spread.embedding.tolist() == spread.head.tolist() == equal
     assert (spread.dense.tolist(), spread.moe.tolist()) == (whole.dense.tolist(), whole.moe.tolist())
 
 
@@ -232,14 +227,14 @@ def test_recomputing_some_layers_lies_between_none_and_all_in_their_proportion(
 
 def test_a_layer_that_is_not_there_is_not_recomputed() -> None:
     asked = cut(recompute="full", recomputed=3)
-    assert recomputed_share(asked, contents(gpt(), (2, 4, 20))).tolist() == [[1, 3 / 4, 3 / 19]]
-    assert recomputed_share(cut(recompute="none", recomputed=3), contents(gpt(), (2, 4, 20))).tolist() == [[0, 0, 0]]
+    assert recomputed_share(asked, stages(gpt(), (2, 4, 20))).tolist() == [[1, 3 / 4, 3 / 19]]
+    assert recomputed_share(cut(recompute="none", recomputed=3), stages(gpt(), (2, 4, 20))).tolist() == [[0, 0, 0]]
 
 
 def test_a_layer_all_reduces_twice_forward_and_twice_backward() -> None:
     # Shoeybi et al. 2019, section 3: one after attention, one after the MLP; 2 bytes an element
     forward, input_grad, weight_grad = one_layer(gpt(), t=4)
-    once = 2 * collective_half_s(4096 * 4096 * 2, 4, group_link(CLUSTER, COSTS, 4, 1))
+    once = all_reduce_s(4096 * 4096 * 2, group(CLUSTER, COSTS, [(4, 1)]))
     assert forward["tp"] == pytest.approx(2 * once, rel=1e-12)
     assert input_grad["tp"] == forward["tp"]
     assert "tp" not in weight_grad
@@ -249,7 +244,7 @@ def test_a_layer_all_reduces_twice_forward_and_twice_backward() -> None:
 
 def test_sequence_parallelism_sends_as_much_as_tensor_parallelism_alone() -> None:
     # Korthikanti et al. 2022, section 4.2.2: a reduce-scatter and an all-gather are an all-reduce, by rings
-    once = 2 * ring_half_s(4096 * 4096 * 2, 4, group_link(CLUSTER, COSTS, 4, 1))
+    once = 2 * ring_half_s(4096 * 4096 * 2, 4, group(CLUSTER, COSTS, [(4, 1)]).flat)
     assert one_layer(gpt(), t=4, sequence_parallel=True)[0]["tp"] == pytest.approx(2 * once, rel=1e-12)
     assert one_layer(gpt(), t=4, sequence_parallel=True)[0]["tp"] == pytest.approx(
         one_layer(gpt(), t=4)[0]["tp"], rel=0.01
@@ -260,8 +255,10 @@ def talk(model: ModelSpec, **changes: Any) -> Any:
     """Seconds of one layer's communication, forward and backward."""
     chosen = cut(**changes)
     block = compute.layer_seconds(model, chosen, compute.machine(CLUSTER, COSTS, STACK, chosen), moe=bool(model.moe))
-    ways = layer_communication_s(model, CLUSTER, COSTS, STACK, chosen, block, moe=bool(model.moe))
-    return [{item: float(np.squeeze(each)) for item, each in way.items()} for way in ways]
+    hiding = block.forward.attention_s, block.input_grad.attention_s
+    ways = layer_collectives(model, CLUSTER, COSTS, chosen, moe=bool(model.moe))
+    talks = [layer_communication_s(way, STACK, chosen, s) for way, s in zip(ways, hiding, strict=True)]
+    return [{item: float(np.squeeze(each)) for item, each in way.items()} for way in talks]
 
 
 @pytest.mark.parametrize("context", ["ring", "ulysses"])
@@ -290,11 +287,8 @@ def test_a_long_attention_hides_the_context_ring() -> None:
 def test_experts_gather_every_copy_of_a_token_where_the_sequence_is_divided() -> None:
     model, quiet = MIXTURE, stack(gemm_efficiency={"default": 1.0}, tp_overlap=0.0)
     costs, chosen = CostConstants(kind="full"), cut(t=4, sequence_parallel=True)
-    machine = compute.machine(CLUSTER, costs, quiet, chosen)
-    tp = []
-    for moe in (False, True):
-        block = compute.layer_seconds(model, chosen, machine, moe=moe)
-        tp.append(layer_communication_s(model, CLUSTER, costs, quiet, chosen, block, moe=moe)[0]["tp"])
+    ways = (layer_collectives(model, CLUSTER, costs, chosen, moe=moe)[0] for moe in (False, True))
+    tp = [layer_communication_s(way, quiet, chosen, 0.0)["tp"] for way in ways]
     # attention once and the MLP once; with experts two copies and the shared expert's
     latency_s = 3 * CLUSTER.intra_node.latency_s
     dense, mixed = (float(np.squeeze(each)) for each in tp)
@@ -302,10 +296,10 @@ def test_experts_gather_every_copy_of_a_token_where_the_sequence_is_divided() ->
 
 
 def test_ulysses_exchanges_queries_keys_values_and_outputs() -> None:
-    # Jacobs et al. 2023: each rank keeps its share of the four and sends (c - 1) / c, whatever attention takes
+    # Jacobs et al. 2023: four all-to-alls; each rank keeps its share and sends (c - 1) / c, whatever attention takes
     forward, backward = talk(gpt(kv_heads=8), c=4, t=2, context="ulysses")
     elements = 1024 * (2 * 32 + 2 * 8) * 128 / 2
-    assert forward["cp"] == pytest.approx(3 * 3e-6 + 3 / 4 * elements * 2 / 300e9, rel=1e-12)
+    assert forward["cp"] == pytest.approx(4 * 3 * 3e-6 + 3 / 4 * elements * 2 / 300e9, rel=1e-12)
     assert backward["cp"] == forward["cp"]
 
 
@@ -317,12 +311,13 @@ def test_grouped_queries_and_latents_pass_less_around_the_context_ring() -> None
 
 
 def test_tokens_go_to_their_experts_and_back() -> None:
-    # two all-to-alls of top_k copies of every token; 8 expert ranks at stride t = 4 share a node's network by four
+    # two all-to-alls of top_k copies of every token; of 8 expert ranks at stride t = 4 a node of 8 holds two: one copy in
+    # eight goes to the other over NVLink, six go over an eighth of the node's network, as all its ranks send at once
     forward, input_grad, _ = (
         {item: values[0] for item, values in op.items()} for op in seconds(MIXTURE, (5, 1, 20), t=4, e=8)
     )
     message = 4096 * 4096 * 2 * 2
-    once = 7 * 14e-6 + 7 / 8 * message / (48e9 / 4)
+    once = 1 * 3e-6 + 6 * 14e-6 + 6 / 8 * message / (48e9 / 8)
     assert forward["ep"][1] == pytest.approx(2 * once, rel=1e-12)
     assert input_grad["ep"][1] == forward["ep"][1]
     assert forward["ep"].tolist() == pytest.approx([once * 2 * layers for layers in (1, 1, 19)], rel=1e-12)

@@ -1,64 +1,38 @@
-"""Seconds and bytes of communication, and the link that a group of ranks gets."""
+"""Seconds and bytes of communication: what one collective takes, and the collectives that layouts are priced by."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from pipesim.costs.columns import FloatArray, Number
-from pipesim.specs import ClusterSpec, CostConstants
+from pipesim.costs.columns import Number
+from pipesim.costs.topology import Group, Link
 
 
-class Link(NamedTuple):
-    """Achievable bytes per second in one direction for one rank, and seconds per hop; floats or arrays.
+class Collective(NamedTuple):
+    """What a layout exchanges: priced, and listed in reports, from this alone.
 
-    ``start_s`` is what a collective of two ranks takes before bytes flow.
+    ``dimension`` is tp, cp, ep, pp or dp. ``message_bytes`` is the whole message (of a reduce-scatter or all-gather
+    what all ranks of the group hold together), ``times`` how often it is exchanged, ``hidden`` whether computing may
+    hide it.
     """
 
-    bandwidth_bytes_per_s: Number
-    latency_s: Number
-    start_s: Number = 0.0
+    dimension: str
+    kind: str
+    group: Group
+    message_bytes: Number
+    times: Number
+    hidden: bool = True
 
+    def seconds(self) -> Number:
+        """Of all of them, one after the other."""
+        return self.times * SECONDS[self.kind](self.message_bytes, self.group)
 
-def intra_node_link(cluster: ClusterSpec, costs: CostConstants) -> Link:
-    achieved = cluster.intra_node.bandwidth_bytes_per_s * costs.intra_node_efficiency
-    return Link(achieved, cluster.intra_node.latency_s, costs.collective_start_s)
-
-
-def group_link(
-    cluster: ClusterSpec, costs: CostConstants, size: Number, stride: Number, gpus: Number = math.inf
-) -> Link:
-    """The slowest link of any ring over ``size`` ranks that lie ``stride`` global ranks apart, of ``gpus`` in use.
-
-    Groups that fill a node evenly stay inside; else some group leaves its node, and shares its network with the rings of
-    its neighbours: as many as the stride, at most all GPUs of the node. Rings over many nodes get less of a network that
-    decays (``ClusterSpec.network_decay``).
-    """
-    inside = intra_node_link(cluster, costs)
-    rings = np.minimum(stride, cluster.gpus_per_node)
-    block = np.multiply(size, stride)
-    nodes = np.minimum(size, np.maximum(block / cluster.gpus_per_node, 1.0))
-    across = network_bytes_per_s(cluster, costs, nodes) / rings
-    leaves = leaves_node(cluster, size, stride, gpus)
-    return Link(
-        np.where(leaves, np.minimum(across, inside.bandwidth_bytes_per_s), inside.bandwidth_bytes_per_s),
-        np.where(leaves, cluster.inter_node.latency_s, inside.latency_s),
-        inside.start_s,
-    )
-
-
-def network_bytes_per_s(cluster: ClusterSpec, costs: CostConstants, nodes: Number) -> Number:
-    """What one node's network gives rings over ``nodes`` nodes."""
-    decay = np.maximum(nodes / cluster.network_flat_nodes, 1.0) ** -cluster.network_decay
-    return np.asarray(cluster.inter_node.bandwidth_bytes_per_s * costs.inter_node_efficiency * decay)
-
-
-def leaves_node(cluster: ClusterSpec, size: Number, stride: Number, gpus: Number = math.inf) -> FloatArray:
-    """Whether some group of ``size`` ranks, ``stride`` apart, spans nodes."""
-    fills = cluster.gpus_per_node % np.multiply(size, stride) == 0
-    return np.asarray((np.asarray(size) > 1) & (np.asarray(gpus) > cluster.gpus_per_node) & ~fills)
+    def sent_bytes(self) -> Number:
+        """What each rank sends for one of them."""
+        return SENT[self.kind](self.message_bytes, self.group.ranks)
 
 
 def ring_sent_bytes(message_bytes: Number, ranks: Number) -> Number:
@@ -89,8 +63,8 @@ def ring_half_s(message_bytes: Number, ranks: Number, link: Link) -> Number:
     return (ranks - 1) * link.latency_s + ring_sent_bytes(message_bytes, ranks) / link.bandwidth_bytes_per_s
 
 
-def collective_half_s(message_bytes: Number, ranks: Number, link: Link) -> Number:
-    """Half an all-reduce by whichever of ring and tree is faster, and what it takes to start one.
+def level_half_s(message_bytes: Number, ranks: Number, link: Link) -> Number:
+    """Half an all-reduce over equal links, by whichever of ring and tree is faster, without what it takes to start.
 
     A tree pays its latency log2(n) times instead of n - 1 times and moves the whole message rather than its
     (n - 1) / n; a library chooses by message size. Source: Sanders, Speck and Träff, "Two-tree algorithms for full
@@ -98,12 +72,45 @@ def collective_half_s(message_bytes: Number, ranks: Number, link: Link) -> Numbe
     """
     tree = np.log2(ranks) * link.latency_s + message_bytes / link.bandwidth_bytes_per_s
     fastest = np.minimum(ring_half_s(message_bytes, ranks, link), tree)
-    return _start_s(ranks, link) + np.where(np.asarray(ranks) > 1, fastest, 0.0)
+    return np.where(np.asarray(ranks) > 1, fastest, 0.0)
 
 
-def ring_start_s(message_bytes: Number, ranks: Number, link: Link) -> Number:
+def collective_half_s(message_bytes: Number, ranks: Number, link: Link) -> Number:
+    """Half an all-reduce over equal links, and what it takes to start one."""
+    return _start_s(ranks, link) + level_half_s(message_bytes, ranks, link)
+
+
+def hierarchical_all_reduce_s(message_bytes: Number, group: Group) -> Number:
+    """Seconds for one all-reduce on two levels, without what it takes to start.
+
+        T = 2 [(g - 1) alpha_w + (g - 1) / g * S / beta_w] + A(S / g, k; alpha_b, beta_b)
+
+    S        message_bytes   bytes held by each rank
+    g        group.inside    ranks in one node: they reduce-scatter first and all-gather last
+    k        group.nodes     every rank all-reduces its share, S / g, with its peers on the other nodes
+    alpha_w  group.within    seconds per hop and bytes/s inside a node
+    alpha_b  group.between   the same over the network, whose cards all ranks of a node share
+    A        the faster of ring and tree
+
+    Each rank sends as much as in a flat ring, but only (k - 1) / k of the message over the network instead of
+    (n - 1) / n, over hops k - 1 instead of n - 1. Source: Cho et al., "BlueConnect", IBM J. Res. Dev. 63(6), 2019.
+    Leaves out: overlap of the levels.
+    """
+    inside = ring_half_s(message_bytes, group.inside, group.within)
+    return 2 * inside + 2 * level_half_s(message_bytes / group.inside, group.nodes, group.between)
+
+
+def all_reduce_s(message_bytes: Number, group: Group) -> Number:
+    """Seconds for one all-reduce by the fastest of ring, tree and, where a node holds several ranks, two levels."""
+    flat = 2 * level_half_s(message_bytes, group.ranks, group.flat)
+    two_levels = (np.asarray(group.inside) > 1) & (np.asarray(group.nodes) > 1)
+    levels = np.where(two_levels, hierarchical_all_reduce_s(message_bytes, group), flat)
+    return 2 * _start_s(group.ranks, group.flat) + np.minimum(flat, levels)
+
+
+def ring_start_s(message_bytes: Number, group: Group) -> Number:
     """One reduce-scatter or all-gather, for which libraries have rings alone, and what it takes to start one."""
-    return _start_s(ranks, link) + ring_half_s(message_bytes, ranks, link)
+    return _start_s(group.ranks, group.flat) + ring_half_s(message_bytes, group.ranks, group.flat)
 
 
 def _start_s(ranks: Number, link: Link) -> Number:
@@ -111,12 +118,43 @@ def _start_s(ranks: Number, link: Link) -> Number:
     return np.where(np.asarray(ranks) > 1, (1 + np.log2(ranks)) / 2 * link.start_s, 0.0)
 
 
-def all_to_all_s(message_bytes: Number, ranks: Number, link: Link) -> Number:
-    """Seconds for each rank to send an equal share of its ``message_bytes`` to every rank, itself included."""
-    start = np.where(np.asarray(ranks) > 1, link.start_s, 0.0)
-    return start + (ranks - 1) * link.latency_s + (ranks - 1) / ranks * message_bytes / link.bandwidth_bytes_per_s
+def all_to_all_s(message_bytes: Number, group: Group) -> Number:
+    """Seconds for each rank to send an equal share of its ``message_bytes`` to every rank, itself included.
+
+        T = start + (g - 1) alpha_w + (n - g) alpha_b + S / n * max((g - 1) / beta_w, (n - g) / beta_b)
+
+    Symbols as in ``hierarchical_all_reduce_s``, n ranks in all. Messages to the own node and to others travel side by
+    side; all ranks of a node send at once and share its network cards.
+    """
+    n, inside = group.ranks, group.inside
+    others, away = inside - 1, n - inside
+    start = np.where(np.asarray(n) > 1, group.flat.start_s, 0.0)
+    hops = others * group.within.latency_s + away * group.between.latency_s
+    slowest = np.maximum(others / group.within.bandwidth_bytes_per_s, away / group.between.bandwidth_bytes_per_s)
+    return start + hops + message_bytes / n * slowest
+
+
+def ring_pass_s(message_bytes: Number, group: Group) -> Number:
+    """Every rank's share goes once around the ring, while its ranks compute with what they have."""
+    return ring_half_s(message_bytes, group.ranks, group.flat)
 
 
 def send_s(message_bytes: Number, link: Link) -> Number:
     """Seconds until a message between two ranks has arrived."""
     return link.latency_s + message_bytes / link.bandwidth_bytes_per_s
+
+
+SECONDS: dict[str, Callable[[Number, Group], Number]] = {
+    "all-reduce": all_reduce_s,
+    "reduce-scatter": ring_start_s,
+    "all-gather": ring_start_s,
+    "all-to-all": all_to_all_s,
+    "ring pass": ring_pass_s,
+    "send": lambda message_bytes, group: send_s(message_bytes, group.flat),
+}
+
+SENT: dict[str, Callable[[Number, Number], Number]] = {
+    **dict.fromkeys(SECONDS, ring_sent_bytes),
+    "all-reduce": lambda message_bytes, ranks: 2 * ring_sent_bytes(message_bytes, ranks),
+    "send": lambda message_bytes, ranks: message_bytes,
+}

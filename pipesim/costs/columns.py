@@ -13,6 +13,7 @@ from pipesim.specs import ModelSpec
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 Number = float | FloatArray
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from pipesim.costs.columns import Number
+from pipesim.costs.columns import IntArray, Number
+from pipesim.costs.topology import Axis
 from pipesim.specs import Attention, ContextParallel, Precision, Recompute
 
 
@@ -60,6 +63,21 @@ class Cut:
     def shards(self) -> Number:
         """Ranks that share what ZeRO divides."""
         return self.replicas if self.shard is None else self.shard
+
+    @property
+    def replica_axes(self) -> tuple[Axis, Axis]:
+        """Where the ranks that hold the same parameters lie: over context and data, innermost first."""
+        inner, outer = sorted("cd", key=self.rank_order.index)
+        return (getattr(self, inner), self.stride(inner)), (getattr(self, outer), self.stride(outer))
+
+    def taken(self, members: IntArray) -> Cut:
+        """The same of some of the points."""
+        changed: dict[str, Any] = {
+            field.name: values[members]
+            for field in dataclasses.fields(self)
+            if isinstance(values := getattr(self, field.name), np.ndarray)
+        }
+        return dataclasses.replace(self, **changed)
 
     def stride(self, degree: str) -> Number:
         """How many global ranks apart the members of a group of ``t``, ``c``, ``d`` or ``p`` lie."""

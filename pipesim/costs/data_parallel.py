@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from pipesim.costs import collectives
+from pipesim.costs import topology
+from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.memory import ELEMENT_BYTES
 from pipesim.costs.stage import Stages, StageSeconds
+from pipesim.costs.topology import Axis
 from pipesim.specs import ModelSpec, Point
 
 
 class Exchange(NamedTuple):
-    """Of one step, shape (points, stages)."""
+    """Of one step: what is exchanged, counts and bytes of shape (points, stages), and the seconds that nothing hides."""
 
-    sent_bytes: FloatArray
+    collectives: tuple[Collective, ...]
     exposed_s: FloatArray
 
 
@@ -34,51 +37,79 @@ def exchange(
 
     ``shared`` are parameters that all d c ranks hold, ``experts`` those of d c / e ranks.
     """
+    inner, outer = list(_among_shards(point, cut, shared, experts)), list(_among_replicas(point, cut, shared, experts))
+    times = cut.num_microbatches if cut.zero == 3 else 1.0
     last = _last_micro_batches(cut)
-    forward_s, backward_s = last * _stage_s(seconds, 0), last * (_stage_s(seconds, 1) + _stage_s(seconds, 2))
-    sent_bytes, exposed_s = np.zeros_like(shared), np.zeros_like(shared)
-    windows_s, busy_s = {True: backward_s, False: forward_s}, {True: 0.0 * shared, False: 0.0 * shared}
-    times, halves = _halves(point, cut)
-    groups = ((shared, cut.replicas, cut.shards, cut.stride("c")), (experts, *_expert_group(cut)))
-    for held, group, shards, stride in groups:
-        if not held.any():
-            continue
-        link = collectives.group_link(point.cluster, point.costs, shards, stride, cut.gpus)
-        for half in halves:
-            half_s = collectives.collective_half_s(held * half.bytes_each, shards, link)
-            sent_bytes = sent_bytes + times * collectives.ring_sent_bytes(held * half.bytes_each, shards)
-            busy_s[half.backward] = busy_s[half.backward] + half_s
-        if np.any(np.asarray(group) > np.asarray(shards)):  # replicas of the sharded groups
-            outer, apart = group / shards, stride * shards
-            link = collectives.group_link(point.cluster, point.costs, outer, apart, cut.gpus)
-            share_bytes = held * point.stack.reduce_bytes / shards
-            sent_bytes = sent_bytes + 2 * collectives.ring_sent_bytes(share_bytes, outer)
-            exposed_s = exposed_s + (1 - point.stack.dp_overlap) * 2 * collectives.collective_half_s(
-                share_bytes, outer, link
-            )
-    for backward, window_s in windows_s.items():
-        exposed_s = exposed_s + times * _exposed(busy_s[backward], window_s, backward, point, cut)
-    return Exchange(sent_bytes, exposed_s + _tied_s(point, model, cut, stages))
+    exposed_s, left_s = 0.0 * shared, 0.0 * shared
+    for backward, window_s in ((False, _stage_s(seconds, 0)), (True, _stage_s(seconds, 1) + _stage_s(seconds, 2))):
+        busy_s = 0.0 * shared + sum(each.collective.seconds() / times for each in inner if each.backward == backward)
+        exposed_s = exposed_s + times * _exposed(busy_s, last * window_s, backward, point, cut)
+        left_s = np.maximum(last * window_s - busy_s, 0.0)  # of the backward, which is the last in this loop
+    outer_s = 0.0 * shared + sum(each.seconds() for each in outer)
+    exposed_s = exposed_s + outer_s - point.stack.dp_overlap * np.minimum(outer_s, left_s)
+    tied = _tied(point, model, cut, stages)
+    exposed_s = exposed_s + sum(each.seconds() for each in tied)
+    return Exchange((*(each.collective for each in inner), *outer, *tied), np.asarray(exposed_s))
 
 
-class _Half(NamedTuple):
-    """A reduce-scatter or all-gather of all parameters, half an all-reduce, beside the backward or the forward."""
+class _Inner(NamedTuple):
+    """Within what ZeRO divides, while the backward or the forward computes."""
 
-    bytes_each: int
+    collective: Collective
     backward: bool
 
 
-def _halves(point: Point, cut: Cut) -> tuple[Number, tuple[_Half, ...]]:
-    """How often a step reduces gradients and gathers weights, and the bytes per parameter. They take turns on the links.
+def _among_shards(point: Point, cut: Cut, shared: FloatArray, experts: FloatArray) -> Iterator[_Inner]:
+    """Reducing gradients and gathering weights. They take turns on the links.
 
-    Without ZeRO the reduced gradients are gathered, with it the updated weights. ZeRO-3 gathers weights forward and
-    backward and reduces gradients for every micro-batch. Source: Rajbhandari et al. 2020, section 7.
+    Without ZeRO gradients are all-reduced; with it they are reduced to their shard and the updated weights gathered.
+    ZeRO-3 gathers weights forward and backward and reduces gradients for every micro-batch. Source: Rajbhandari et al.
+    2020, section 7.
     """
     reduce_bytes = point.stack.reduce_bytes
-    if cut.zero < 3:
-        gathered = ELEMENT_BYTES if cut.zero else reduce_bytes
-        return 1.0, (_Half(reduce_bytes, True), _Half(gathered, not cut.zero))
-    return cut.num_microbatches, (_Half(reduce_bytes, True), _Half(ELEMENT_BYTES, False), _Half(ELEMENT_BYTES, True))
+    kinds: list[tuple[str, int, bool]] = [("all-reduce", reduce_bytes, True)]
+    if cut.zero:
+        kinds = [("reduce-scatter", reduce_bytes, True), ("all-gather", ELEMENT_BYTES, False)]
+    if cut.zero == 3:
+        kinds.append(("all-gather", ELEMENT_BYTES, True))
+    times = cut.num_microbatches if cut.zero == 3 else 1.0
+    for held, shards, _ in _holders(cut, shared, experts):
+        group = topology.group(point.cluster, point.costs, shards, cut.gpus)
+        for kind, bytes_each, backward in kinds:
+            yield _Inner(Collective("dp", kind, group, held * bytes_each, times * _some(held)), backward)
+
+
+def _among_replicas(point: Point, cut: Cut, shared: FloatArray, experts: FloatArray) -> Iterator[Collective]:
+    """Where several groups of shards hold the same (HSDP), each rank all-reduces its shard of the gradient with its
+    peers in the others, once a step, when its last backward has reduced it (Zhao et al., "PyTorch FSDP", VLDB 2023,
+    section 3.2.2).
+    """
+    if cut.shard is None:
+        return
+    for held, shards, replicas in _holders(cut, shared, experts):
+        group = topology.group(point.cluster, point.costs, replicas, cut.gpus)
+        share_bytes = held * point.stack.reduce_bytes / (shards[0][0] * shards[1][0])
+        yield Collective("dp", "all-reduce", group, share_bytes, _some(held))
+
+
+Axes = tuple[Axis, Axis]
+
+
+def _holders(cut: Cut, shared: FloatArray, experts: FloatArray) -> Iterator[tuple[FloatArray, Axes, Axes]]:
+    """Parameters, the ranks that share what ZeRO divides of them, and the ranks that hold the same shard.
+
+    Each rank of e neighbours holds other experts: fewer ranks hold the same, further apart.
+    """
+    if shared.any():
+        yield (shared, *topology.split(cut.replica_axes, cut.shards))
+    if experts.any():
+        _, peers = topology.split(cut.replica_axes, cut.e)
+        yield (experts, *topology.split(peers, np.maximum(cut.shards / cut.e, 1.0)))
+
+
+def _some(held: FloatArray) -> FloatArray:
+    """1 where there is something to exchange."""
+    return np.asarray(held > 0, np.float64)
 
 
 def _exposed(half_s: FloatArray, window_s: FloatArray, backward: bool, point: Point, cut: Cut) -> FloatArray:
@@ -93,26 +124,23 @@ def _exposed(half_s: FloatArray, window_s: FloatArray, backward: bool, point: Po
 
 def _last_micro_batches(cut: Cut) -> Number:
     """How many micro-batches' backwards of a stage can hide its exchange: its own last one, and where a rank holds v
-    stages, the p micro-batches that the stages before it still have to do when it is ready, on average.
+    stages, the p micro-batches that the stages before it still have to do when it is ready, on average. ZeRO-3
+    exchanges with every micro-batch, beside that micro-batch alone: no window hides two of them.
     """
-    return 1 + (cut.v - 1) / cut.v * np.minimum(cut.p, cut.num_microbatches)
+    v = 1.0 if cut.zero == 3 else cut.v
+    return 1 + (v - 1) / v * np.minimum(cut.p, cut.num_microbatches)
 
 
-def _expert_group(cut: Cut) -> tuple[Number, Number, Number]:
-    """Ranks that hold the same experts, those that share what ZeRO divides of them, and how far apart they lie."""
-    group = np.maximum(cut.replicas / cut.e, 1.0)
-    return group, np.maximum(cut.shards / cut.e, 1.0), cut.stride("c") * cut.e
-
-
-def _tied_s(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
+def _tied(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> list[Collective]:
     """First and last stage add up the gradients of the table that they share, if they lie on two ranks."""
     apart = np.asarray((stages.head * (1 - stages.beside)).any(axis=1))
     if not model.tied_embeddings or point.layout.spread_vocab != "none" or not apart.any():
-        return np.zeros_like(stages.head)
+        return []
     table_bytes = model.vocab * model.hidden / cut.t * point.stack.reduce_bytes
-    link = collectives.group_link(point.cluster, point.costs, 2.0, cut.stride("p") * np.maximum(cut.p - 1, 1), cut.gpus)
     ends = (stages.embedding + stages.head) * apart[:, None]
-    return np.asarray(ends * 2 * collectives.collective_half_s(table_bytes, 2.0, link))
+    axes = [(2.0, cut.stride("p") * np.maximum(cut.p - 1, 1))]
+    group = topology.group(point.cluster, point.costs, axes, cut.gpus)
+    return [Collective("tied", "all-reduce", group, table_bytes, ends)]
 
 
 def _stage_s(seconds: StageSeconds, op: int) -> FloatArray:

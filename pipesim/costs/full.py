@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from pipesim.costs import collectives, compute, data_parallel, memory, parameters
+from pipesim.costs import data_parallel, memory, parameters, traffic
+from pipesim.costs import flops as flops_
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.cut import Cut
-from pipesim.costs.matrices import dense_matrices, expert_matrices
 from pipesim.costs.prices import Prices
-from pipesim.costs.stage import Stages, mlp_copies, recomputed_share, stage_seconds
+from pipesim.costs.stage import Stages, recomputed_share, stage_seconds
 from pipesim.specs import ModelSpec, Point
 
 
@@ -23,13 +21,15 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
     seconds = stage_seconds(model, cluster, costs, stack, cut, stages)
     hop_bytes = cut.tokens * model.hidden * memory.ELEMENT_BYTES / cut.norm_share
     exchange = data_parallel.exchange(first, model, cut, stages, seconds, shared, experts)
-    flops, again = _flops_per_token(model, cut, recomputed_share(cut, stages), stages)
-    copies = mlp_copies(model, cut)
+    talk = (*traffic.of_layers(first, model, cut, stages), *exchange.collectives)
+    none = np.zeros_like(shared)
+    flops, hardware = flops_.per_token(costs.convention, model, cut, recomputed_share(cut, stages), stages)
     expert_shards = np.maximum(cut.shards / cut.e, 1.0)
     updated = (shared / cut.shards + experts / expert_shards) if cut.zero else shared + experts
     rows = np.zeros((len(stages.head), 1))
     return Prices(
         seconds=seconds,
+        repeated_share=none + recomputed_share(cut, stages) * (cut.recompute == "full"),
         hop_bytes=_flat(hop_bytes + rows),
         model_parameters=_flat(np.asarray(parameters.total_parameters(model), np.float64) + rows),
         parameters=shared + experts,
@@ -42,33 +42,15 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
         buffer_bytes=_gathered_bytes(model, cut, stages),
         context_bytes=stack.device_context_bytes,
         slack=stack.slack,
-        tp_sent_bytes=stages.dense * _tp_sent_bytes(model, cut, 1) + stages.moe * _tp_sent_bytes(model, cut, copies),
-        dp_sent_bytes=exchange.sent_bytes,
+        collectives=talk,
+        tp_sent_bytes=none + traffic.sent_bytes(talk, "tp") / cut.num_microbatches,
+        dp_sent_bytes=none + traffic.sent_bytes(talk, "dp"),
         dp_s=exchange.exposed_s,
         optimizer_s=updated * stack.optimizer_bytes / (cluster.hbm_bytes_per_s * costs.hbm_efficiency),
         step_s=stack.step_s,
         model_flops_per_token=_flat(flops + rows),
-        hardware_flops_per_token=_flat(flops + again + rows),
+        hardware_flops_per_token=_flat(hardware + rows),
     )
-
-
-def boundary_s(point: Point, stride: FloatArray, hop_bytes: FloatArray, ranks: Sequence[int]) -> FloatArray:
-    """Seconds of a result over each boundary between stages, shape (n, stages - 1); 0 where it stays on its rank.
-
-    ``stride`` (n, 1) is how many GPUs two neighbours of a pipeline lie apart, ``hop_bytes`` (n, 1) the result's size,
-    ``ranks`` the stages' ranks, the same for all n points.
-    """
-    here, there = np.array(ranks[:-1]), np.array(ranks[1:])
-    cluster, costs = point.cluster, point.costs
-    node = [np.floor(rank * stride / cluster.gpus_per_node) for rank in (here, there)]
-    crosses = (node[0] != node[1]) | (np.abs(here - there) * stride >= cluster.gpus_per_node)
-    inside = collectives.intra_node_link(cluster, costs)
-    sharing = np.minimum(stride, cluster.gpus_per_node)
-    network = collectives.network_bytes_per_s(cluster, costs, 2.0)
-    across = np.minimum(network / sharing, inside.bandwidth_bytes_per_s)
-    slow = hop_bytes / across + cluster.inter_node.latency_s
-    fast = hop_bytes / inside.bandwidth_bytes_per_s + cluster.intra_node.latency_s
-    return np.asarray((here != there) * (point.stack.hop_start_s + np.where(crosses, slow, fast)))
 
 
 def _states(shared: FloatArray, experts: FloatArray, cut: Cut, gradient_bytes: int) -> dict[str, FloatArray]:
@@ -129,34 +111,6 @@ def _working_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> 
             kept = memory.recomputed_layer_bytes(model, cut, point.stack, moe=moe)
             largest = np.maximum(largest, (count > 0) * again * (whole - kept))
     return largest
-
-
-def _flops_per_token(model: ModelSpec, cut: Cut, again: FloatArray, stages: Stages) -> tuple[Number, Number]:
-    """Model FLOPs of a token, and those that recomputation adds."""
-    layers: Number = 0.0
-    for count, moe in ((parameters.dense_layers(model), False), (parameters.moe_layers(model), True)):
-        layers = layers + count * sum(matrix.weights for matrix in dense_matrices(model, moe))
-    if model.moe is not None:
-        layers = layers + parameters.moe_layers(model) * model.moe.top_k * sum(
-            m.weights for m in expert_matrices(model)
-        )
-    flops = compute.model_flops_per_token(model, cut.seq_length, layers + model.hidden * model.vocab)
-    attention = compute.model_flops_per_token(model, cut.seq_length, 0.0) / 3
-    layer_count = stages.dense + stages.moe
-    share = ((again * layer_count).sum(axis=1) / np.maximum(layer_count.sum(axis=1), 1.0))[:, None]
-    extra = {"none": 0.0, "selective": attention, "operators": 1.0 * layers, "full": 2 * layers + attention}[
-        cut.recompute
-    ]
-    return flops, share * extra
-
-
-def _tp_sent_bytes(model: ModelSpec, cut: Cut, mlp_copies: int) -> Number:
-    """All-reduces of one layer and micro-batch: two forward, two backward, two more where the forward runs again; half of
-    them are the MLP's.
-    """
-    pairs = 3 if cut.recompute == "full" else 2
-    message = cut.tokens * model.hidden * memory.ELEMENT_BYTES
-    return pairs * (1 + mlp_copies) * 2 * collectives.ring_sent_bytes(message, cut.t)
 
 
 def _flat(values: Number) -> FloatArray:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipesim.costs import memory, parameters
-from pipesim.costs.collectives import ring_sent_bytes
+from pipesim.costs import memory, parameters, topology
+from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray
 from pipesim.costs.cut import Cut
 from pipesim.costs.prices import Prices
@@ -37,8 +37,11 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
     forward_s = 2 * held * cut.tokens / cluster.peak_flops_per_s[cut.precision]
     nothing = 0.0 * even
     flat = model_parameters.reshape(-1)
+    replicas = topology.group(cluster, first.costs, cut.replica_axes, cut.gpus)
+    reduced = Collective("dp", "all-reduce", replicas, GRADIENT_BYTES * held, even)
     return Prices(
         seconds=StageSeconds({"matmul": forward_s}, {"matmul": forward_s}, {"matmul": forward_s}),
+        repeated_share=nothing,
         hop_bytes=(cut.tokens * model.hidden * memory.ELEMENT_BYTES * even[:, :1]).reshape(-1),
         model_parameters=flat,
         parameters=held,
@@ -51,8 +54,9 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
         buffer_bytes=nothing,
         context_bytes=0.0,
         slack=0.0,
+        collectives=(reduced,),
         tp_sent_bytes=nothing,
-        dp_sent_bytes=np.asarray(2 * ring_sent_bytes(GRADIENT_BYTES * held, cut.d)),
+        dp_sent_bytes=np.asarray(reduced.sent_bytes()),
         dp_s=nothing,
         optimizer_s=nothing,
         step_s=0.0,

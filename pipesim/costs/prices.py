@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray
 from pipesim.costs.stage import StageSeconds
 
@@ -15,6 +16,8 @@ class Prices:
     """
 
     seconds: StageSeconds
+    repeated_share: FloatArray
+    """How much of a stage's forward runs again whole in its backward, communication and launches included."""
     hop_bytes: FloatArray
     model_parameters: FloatArray
     parameters: FloatArray
@@ -31,6 +34,8 @@ class Prices:
     context_bytes: float
     slack: float
     """What the allocator holds above what is asked for, as a share."""
+    collectives: tuple[Collective, ...]
+    """Everything that is exchanged in a step; what differs between points has shape (points, ...)."""
     tp_sent_bytes: FloatArray
     """Of one micro-batch, forward and backward."""
     dp_sent_bytes: FloatArray

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from pipesim.costs import collectives, compute
+from pipesim.costs import compute, topology
+from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.compute import BlockSeconds, Parts
 from pipesim.costs.cut import Cut
@@ -27,6 +27,8 @@ class Stages(NamedTuple):
     head: FloatArray
     beside: FloatArray
     """1 for stages on the rank that holds the embedding, itself included."""
+    alike: FloatArray
+    """How many stages each stands for."""
 
 
 class StageSeconds(NamedTuple):
@@ -94,7 +96,12 @@ def stage_seconds(
     for count, moe in ((stages.dense, False), (stages.moe, True)):
         if count.any():
             seconds = compute.layer_seconds(model, cut, on, moe=moe)
-            talk = layer_communication_s(model, cluster, costs, stack, cut, seconds, moe=moe)
+            ways = layer_collectives(model, cluster, costs, cut, moe=moe)
+            hiding = (seconds.forward.attention_s, seconds.input_grad.attention_s)
+            forward_talk, backward_talk = (
+                layer_communication_s(way, stack, cut, s) for way, s in zip(ways, hiding, strict=True)
+            )
+            talk = (forward_talk, backward_talk)
             forward, input_grad, weight_grad, again = _layer(seconds, talk, _host_s(stack, cluster, cut), cut, stack)
             blocks += [(count, (forward, input_grad, weight_grad)), (again_share * count, ({}, again, {}))]
     return StageSeconds(*(_sum([(count, ops[op]) for count, ops in blocks]) for op in range(3)))
@@ -107,47 +114,42 @@ def recomputed_share(cut: Cut, stages: Stages) -> FloatArray:
     return np.asarray(share * (cut.recompute != "none"))
 
 
-def layer_communication_s(
-    model: ModelSpec,
-    cluster: ClusterSpec,
-    costs: CostConstants,
-    stack: StackSpec,
-    cut: Cut,
-    seconds: BlockSeconds,
-    *,
-    moe: bool,
-) -> tuple[dict[str, Number], dict[str, Number]]:
-    """Seconds of one layer's communication that its computing does not hide, forward and backward.
+def layer_collectives(
+    model: ModelSpec, cluster: ClusterSpec, costs: CostConstants, cut: Cut, *, moe: bool
+) -> tuple[list[Collective], list[Collective]]:
+    """What one layer exchanges for one micro-batch, forward and backward.
 
     tp: one all-reduce after attention and one after the MLP, or the reduce-scatter and all-gather that sequence
     parallelism splits each into (Korthikanti et al. 2022, section 4.2.2); each direction. cp: keys and values go once
-    around the ring while attention computes, and twice backward, with their gradients (Liu et al., "Ring Attention",
-    2023); or four all-to-alls (Jacobs et al., "DeepSpeed Ulysses", 2023). ep: tokens to their experts and back. Experts that
-    are cut by t gather each copy of a token from the ranks of sequence parallelism, and no computing hides that.
+    around the ring, and twice backward, with their gradients (Liu et al., "Ring Attention", 2023); or all-to-alls of
+    queries, keys, values and outputs (Jacobs et al., "DeepSpeed Ulysses", 2023). ep: tokens to their experts and back.
+    Experts that are cut by t gather each copy of a token from the ranks of sequence parallelism, and no computing hides
+    that.
     """
-    group_link = partial(collectives.group_link, cluster, costs, gpus=cut.gpus)
     activation_bytes = cut.tokens * model.hidden * ELEMENT_BYTES
-    half = collectives.ring_start_s if cut.sequence_parallel else collectives.collective_half_s
-    all_reduce = 2 * half(activation_bytes, cut.t, group_link(cut.t, cut.stride("t")))
-    forward: dict[str, Number] = {"tp": 2 * (1 - stack.tp_overlap) * all_reduce}
+    tensor = topology.group(cluster, costs, [(cut.t, cut.stride("t"))], cut.gpus)
+    kinds = ("all-gather", "reduce-scatter") if cut.sequence_parallel else ("all-reduce",)
+    forward = [Collective("tp", kind, tensor, activation_bytes, 1.0 if moe else 2.0) for kind in kinds]
     if moe:
-        mlp = half(activation_bytes * mlp_copies(model, cut), cut.t, group_link(cut.t, cut.stride("t")))
-        forward["tp"] = (1 - stack.tp_overlap) * all_reduce + 2 * mlp
-    backward = dict(forward)
-    link = group_link(cut.c, cut.stride("c"))
+        copies_bytes = activation_bytes * mlp_copies(model, cut)
+        forward += [Collective("tp", kind, tensor, copies_bytes, 1.0, hidden=False) for kind in kinds]
+    backward = list(forward)
+    context = topology.group(cluster, costs, [(cut.c, cut.stride("c"))], cut.gpus)
     if cut.context == "ulysses":
-        width = (2 * model.heads + 2 * model.kv_heads) * model.head_dim / cut.t
-        forward["cp"] = collectives.all_to_all_s(cut.tokens * width * ELEMENT_BYTES, cut.c, link)
-        backward["cp"] = forward["cp"]
+        head_bytes = cut.tokens * model.head_dim / cut.t * ELEMENT_BYTES
+        exchanged = [
+            Collective("cp", "all-to-all", context, model.heads * head_bytes, 2.0),
+            Collective("cp", "all-to-all", context, model.kv_heads * head_bytes, 2.0),
+        ]
+        forward, backward = forward + exchanged, backward + exchanged
     else:
-        around = collectives.ring_half_s(cut.c * key_value_bytes(model, cut), cut.c, link)
-        forward["cp"] = np.maximum(around - seconds.forward.attention_s, 0.0)
-        backward["cp"] = np.maximum(2 * around - seconds.input_grad.attention_s, 0.0)
+        around = Collective("cp", "ring pass", context, cut.c * key_value_bytes(model, cut), 1.0)
+        forward, backward = [*forward, around], [*backward, around._replace(times=2.0)]
     if moe and model.moe is not None:
         routed = activation_bytes * model.moe.top_k / (cut.t if cut.sequence_parallel else 1.0)
-        stride = cut.stride("c")  # experts lie on the ranks of c and d
-        forward["ep"] = 2 * collectives.all_to_all_s(routed, cut.e, group_link(cut.e, stride))
-        backward["ep"] = forward["ep"]
+        experts, _ = topology.split(cut.replica_axes, cut.e)  # they lie on the ranks of c and d
+        there_and_back = Collective("ep", "all-to-all", topology.group(cluster, costs, experts, cut.gpus), routed, 2.0)
+        forward, backward = [*forward, there_and_back], [*backward, there_and_back]
     return forward, backward
 
 
@@ -156,6 +158,22 @@ def mlp_copies(model: ModelSpec, cut: Cut) -> int:
     if model.moe is None or not cut.sequence_parallel:
         return 1
     return model.moe.top_k + (model.moe.shared_experts > 0)
+
+
+def layer_communication_s(
+    way: Sequence[Collective], stack: StackSpec, cut: Cut, attention_s: Number
+) -> dict[str, Number]:
+    """Seconds of one layer's communication of one direction that its computing does not hide.
+
+    The stack hides a share of tp; a ring of keys and values runs while attention computes, all-to-alls do not.
+    """
+    found: dict[str, Number] = {}
+    for each in way:
+        shown = 1 - stack.tp_overlap if each.dimension == "tp" and each.hidden else 1.0
+        found[each.dimension] = found.get(each.dimension, 0.0) + shown * each.seconds()
+    if cut.context == "ring":
+        found["cp"] = np.maximum(found["cp"] - attention_s, 0.0)
+    return found
 
 
 def key_value_bytes(model: ModelSpec, cut: Cut) -> Number:

@@ -14,6 +14,7 @@ import numpy as np
 from pipesim.costs import full, lecture
 from pipesim.costs.columns import FloatArray
 from pipesim.costs.prices import Prices
+from pipesim.estimate.details import details
 from pipesim.estimate.held import MEMORY_ITEMS, memory
 from pipesim.estimate.pipelines import Pipeline, pipeline
 from pipesim.estimate.points import Points, points_of, price_key
@@ -39,20 +40,22 @@ class Batch:
     """Everything else of a row, see ``results.schema``."""
 
 
-def evaluate(points: Sequence[Point], details: bool = True) -> Batch:
+def evaluate(points: Sequence[Point], wanted: bool = True) -> Batch:
     """The estimates of resolved points with one ``price_key``."""
-    return evaluate_columns(points_of(points), details)
+    return evaluate_columns(points_of(points), wanted)
 
 
-def evaluate_columns(points: Points, details: bool = False) -> Batch:
-    """``details`` adds the columns that hold a list per point: what each rank holds, what each stage takes."""
+def evaluate_columns(points: Points, wanted: bool = False) -> Batch:
+    """``wanted`` are details, which adds the columns that hold a list per point: what each rank holds, what each stage takes."""
     prices = priced(points)
     time: dict[str, Any] = {}
     held: dict[str, Any] = {}
     columns: dict[str, Any] = {}
     for run in runs(points, prices):
-        items, figures = seconds(points, prices, run, details)
-        memory_items, totals = memory(points, prices, run, details)
+        items, figures = seconds(points, prices, run, wanted)
+        memory_items, totals = memory(points, prices, run, wanted)
+        if wanted:
+            figures |= details(points, prices, run, items)
         for target, found in ((time, items), (held, memory_items), (columns, figures | totals)):
             _scatter(target, found, run.members, len(points))
     columns |= {"num_microbatches": points.num_microbatches, "model_params": prices.model_parameters}
@@ -77,14 +80,17 @@ def _scatter(target: dict[str, Any], found: dict[str, Any], members: Any, n: int
                 each[index] = value
 
 
-def _throughput(points: Points, prices: Prices, step_s: Any) -> dict[str, FloatArray]:
-    """MFU counts model FLOPs, HFU also those of recomputation, both over peak dense FLOP/s of the GPUs used."""
+def _throughput(points: Points, prices: Prices, step_s: Any) -> dict[str, Any]:
+    """MFU counts model FLOPs, HFU also those of recomputation, both over peak dense FLOP/s of the GPUs used; which FLOPs
+    count says ``costs.flops``.
+    """
     cut, training = points.cut, points.like.training
     peak = points.like.cluster.peak_flops_per_s[training.precision]
     batch = cut.micro_batch * cut.d * cut.num_microbatches
     tokens_per_s = (batch * cut.seq_length).reshape(-1) / step_s  # type: ignore[union-attr]
     per_gpu = tokens_per_s / np.reshape(cut.gpus, -1)
     return {
+        "flop_convention": np.full(len(points), points.like.costs.convention, object),
         "tokens_per_s": tokens_per_s,
         "tokens_per_s_per_gpu": per_gpu,
         "model_tflops_per_gpu": prices.model_flops_per_token * per_gpu / 1e12,

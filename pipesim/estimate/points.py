@@ -108,7 +108,7 @@ def columns(
         precision=training.precision,
         dropout=training.dropout,
     )
-    stages = Stages(*(filled[:, :, field] for field in range(5)))
+    stages = Stages(*(filled[:, :, field] for field in (0, 1, 2, 3, 4, 6)))
     return Points(
         like=like,
         model=model,
@@ -166,7 +166,8 @@ def shape(
 
 
 def _filled(shapes: Sequence[Shape]) -> FloatArray:
-    """The kinds of each shape, filled up with empty ones: (shapes, kinds, fields)."""
+    """The kinds of each shape and how many stages are of each, filled up with empty ones: (shapes, kinds, fields)."""
     most = max(len(each.kinds) for each in shapes)
-    nothing = (0.0,) * len(shapes[0].kinds[0])
-    return np.array([[*each.kinds, *[nothing] * (most - len(each.kinds))] for each in shapes])
+    nothing = (0.0,) * (1 + len(shapes[0].kinds[0]))
+    counted = [[(*row, each.kind_of.count(kind)) for kind, row in enumerate(each.kinds)] for each in shapes]
+    return np.array([[*rows, *[nothing] * (most - len(rows))] for rows in counted])

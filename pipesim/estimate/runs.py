@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipesim.costs import full
+from pipesim.costs import hops
 from pipesim.costs.columns import FloatArray, codes
 from pipesim.costs.prices import Prices
 from pipesim.estimate.orders import Order, order
@@ -63,11 +63,10 @@ def with_none(of_kind: FloatArray) -> FloatArray:
 
 def runs(points: Points, prices: Prices) -> Iterator[Run]:
     totals = np.stack([np.asarray(sum(items.values())) for items in prices.seconds])  # (3, n, kinds)
-    stride = np.broadcast_to(np.asarray(points.cut.stride("p"), np.float64), (len(points), 1))
     for members in _groups(points):
         shape = points.shapes[points.shape_of[members[0]]]
         op_s = np.ascontiguousarray(totals[:, members].transpose(2, 0, 1)[list(shape.kind_of)].transpose(1, 0, 2))
-        standing_s, hop_s = _hops(points, prices, shape, members, stride[members], op_s)
+        standing_s, hop_s = _hops(points, prices, shape, members, op_s)
         sizes, order_of = codes(points.num_microbatches[members])
         times = [*(op_s if standing_s is None else standing_s)[:, :, 0], float(hop_s[0])]
         orders = tuple(order(points.like, shape, m, times) for m in sizes.tolist())
@@ -78,14 +77,14 @@ def runs(points: Points, prices: Prices) -> Iterator[Run]:
 
 
 def _hops(
-    points: Points, prices: Prices, shape: Shape, members: IntArray, stride: FloatArray, op_s: FloatArray
+    points: Points, prices: Prices, shape: Shape, members: IntArray, op_s: FloatArray
 ) -> tuple[FloatArray | None, FloatArray]:
     """``standing_s`` and ``hop_s`` of a run."""
     nothing = np.zeros(len(members))
     if points.like.costs.kind != "full" or len(shape.rank_of) == 1:
         return None, nothing
     sent = prices.hop_bytes[members][:, None]
-    boundary_s = full.boundary_s(points.like, stride, sent, shape.rank_of).T  # (stages - 1, n)
+    boundary_s = hops.boundary_s(points.like, points.cut.taken(members), sent, shape.rank_of).T  # (stages - 1, n)
     if not points.like.stack.blocking_hops:
         return None, boundary_s.max(axis=0)
     standing_s = op_s.copy()

@@ -14,6 +14,7 @@ from pipesim import config as configs
 from pipesim.checks import Checks, Invalid
 from pipesim.legality import NONE
 from pipesim.plan.space import Config, Slice, Space, with_values
+from pipesim.point_id import leaf_hash, point_hash
 from pipesim.schedules.action import IntArray
 from pipesim.specs import Point
 
@@ -76,7 +77,7 @@ def _groups(asked: Slice, first: int) -> Iterator[Group]:
 
 def _group(space: Space, digits: Sequence[IntArray], changes: Mapping[str, Any], at: IntArray) -> Group:
     config = with_values(space.base, changes)
-    hashes = np.full(len(at), configs.point_hash(config), np.uint64)
+    hashes = np.full(len(at), point_hash(config), np.uint64)
     numbers, shown, wrong = {}, {}, []
     for key in NUMBERS:
         part, name = key.split(".")
@@ -88,8 +89,8 @@ def _group(space: Space, digits: Sequence[IntArray], changes: Mapping[str, Any],
         numbers[name] = legal[which]
         shown[name] = _fitting(values).take(pa.array(which))
         wrong += [(which == index, problem) for index, problem in problems if (which == index).any()]
-        own = np.array([configs.leaf_hash(key, value) for value in values], np.uint64)
-        hashes += own[which] - np.uint64(configs.leaf_hash(key, config[part][name]))
+        own = np.array([leaf_hash(key, value) for value in values], np.uint64)
+        hashes += own[which] - np.uint64(leaf_hash(key, config[part][name]))
     config = with_values(config, NUMBERS)
     like, broken = _built(config)
     return Group(

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipesim import config as configs
 from pipesim import legality
 from pipesim.calibrate import intervals
 from pipesim.costs.columns import FloatArray, distinct
 from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, Batch, Points
 from pipesim.plan.asked import Group
+from pipesim.point_id import ASKED, leaves
 from pipesim.results.schema import SCHEMA
 from pipesim.schedules import canonical_name
 from pipesim.schedules.action import IntArray
@@ -137,7 +137,7 @@ def _known(group: Group) -> dict[str, pa.Array]:
     """Who the points are and what was asked, even of those that cannot be built."""
     config, n = group.config, len(group.at)
     name = config["schedule"]["name"]
-    told = dict(configs.leaves({key: config[key] for key in configs.ASKED})) if group.told else {}
+    told = dict(leaves({key: config[key] for key in ASKED})) if group.told else {}
     words = {
         "model": config["model"]["name"],
         "cluster": config["cluster"]["name"],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from pipesim.report.document import Column, Document, Section, Table, TimelineView
 from pipesim.report.formats import show
-from pipesim.report.words import DEFINITIONS, MEMORY_WORDS, TIME_WORDS, layout_name, provenance, trust
+from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, definitions, layout_name, provenance, trust
 from pipesim.simulate.timeline import Timeline
 
 Row = Mapping[str, Any]
@@ -24,7 +25,7 @@ def layout_page(
         ),
         figure_folder="",
         sections=(
-            Section(title="Answer", blocks=(answer(row), *_warning(row), _degrees(row), _recipe(row))),
+            Section(title="Answer", blocks=(answer(row), *_best_fix(row), *_warning(row), _degrees(row), _recipe(row))),
             Section(title="Step time", blocks=(_seconds(row), _gains(row), _communication(row))),
             Section(title="Memory", blocks=(_bytes(row), _stages(row))),
             Section(
@@ -37,7 +38,7 @@ def layout_page(
                     ),
                 ),
             ),
-            Section(title="How to read this", blocks=(*DEFINITIONS, provenance(manifest))),
+            Section(title="How to read this", blocks=(*definitions([row["flop_convention"]]), provenance(manifest))),
         ),
     )
 
@@ -109,45 +110,71 @@ def _seconds(row: Row) -> Table:
     )
 
 
-_FIXES = (
-    ("a schedule without bubble", ("bubble",)),
-    ("a partition into equal stages", ("imbalance",)),
-    ("results that move between stages in no time", ("pp_exposed",)),
-    ("tensor-parallel communication that hides wholly", ("tp",)),
-    ("gradient exchange that hides wholly", ("dp_exposed",)),
-    ("context and expert communication that hides wholly", ("cp", "ep")),
-    ("no recomputation", ("recompute",)),
-    ("kernels that launch in no time", ("launch",)),
-)
+_FIXES = {
+    "bubble": "a schedule without bubble",
+    "imbalance": "a partition into equal stages",
+    "pp": "results that move between stages in no time",
+    "tp": "tensor-parallel communication that hides wholly",
+    "dp": "gradient exchange that hides wholly",
+    "cp and ep": "context and expert communication that hides wholly",
+    "all communication": "all communication in no time",
+    "recompute": "no recomputation",
+    "launch": "kernels that launch in no time",
+}
+
+
+def _best_fix(row: Row) -> tuple[str, ...]:
+    gains: Mapping[str, float] = json.loads(row["fixes"])
+    if not gains:
+        return ()
+    fix = max(gains, key=lambda each: gains[each])
+    gain, share = show(gains[fix], "seconds"), show(gains[fix] / row["step_time_s"], "percent")
+    return (f"The fix that could gain most is {_FIXES[fix]}: at most {gain} of a step, {share}.",)
 
 
 def _gains(row: Row) -> Table:
-    """Each fix alone; a gain is what its items take now, so that no real fix can reach more."""
+    """Each fix alone."""
     total = row["step_time_s"]
-    gains = [(fix, sum(row[f"{item}_s"] for item in items)) for fix, items in _FIXES]
-    lines = sorted(((fix, gain, gain / total) for fix, gain in gains if gain > 0), key=lambda line: -line[1])
+    gains = [(_FIXES[fix], gain) for fix, gain in json.loads(row["fixes"]).items()]
+    lines = sorted(((fix, gain, gain / total) for fix, gain in gains), key=lambda line: -line[1])
     return Table(
         title="What each fix could gain at most",
         columns=(Column(title="fix"), Column(title="seconds", kind="seconds"), Column(title="share", kind="percent")),
         rows=tuple(lines),
-        note="Upper limits, each alone: one fix can make another item larger.",
+        note=(
+            "Upper limits, each alone, for the same place of every stage: with what shorter stages save in bubble and imbalance, "
+            "and as if nothing else grew."
+        ),
     )
+
+
+_DIMENSIONS = {
+    "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipeline", "dp": "data", "tied": "tied embeddings",
+}  # fmt: skip
 
 
 def _communication(row: Row) -> Table:
-    lines = (
-        ("tensor", "all-reduce" if not row["sequence_parallel"] else "reduce-scatter, all-gather", row["t"], "tp"),
-        ("data", "ring all-reduce" if not row["zero"] else "reduce-scatter, all-gather", row["d"], "dp"),
-        ("pipeline", "send", row["p"], "pp"),
-    )
-    exposed = {"tp": row["tp_s"], "dp": row["dp_exposed_s"], "pp": row["pp_exposed_s"]}
+    """Dimension x collective x group x link; messages x bytes x what an algorithm sends of each is sent per GPU."""
+    lines = [
+        (
+            _DIMENSIONS[dimension], kind, ranks, "network" if leaves else "inside node", sharing if leaves else None,
+            round(count, 6) if count % 1 else int(count), size, sent,
+        )
+        for dimension, kind, ranks, leaves, sharing, count, size, sent in json.loads(row["communication"])
+    ]  # fmt: skip
     return Table(
-        title="What each GPU sends in a step",
+        title="What is sent in a step",
         columns=(
-            Column(title="dimension"), Column(title="operation"), Column(title="ranks", kind="count"),
-            Column(title="sent per GPU", kind="bytes"), Column(title="exposed time", kind="seconds"),
+            Column(title="dimension"), Column(title="collective"), Column(title="ranks", kind="count"), Column(title="link"),
+            Column(title="groups on one network", kind="count"), Column(title="messages a step", kind="count"),
+            Column(title="one message", kind="bytes"), Column(title="sent per GPU", kind="bytes"),
         ),
-        rows=tuple((name, how, ranks, row[f"{key}_bytes_per_gpu"], exposed[key]) for name, how, ranks, key in lines if ranks > 1),
+        rows=tuple(lines),
+        note=(
+            "On the rank that sends most, for each dimension. Of n ranks, each sends (n-1)/n of a message in a reduce-scatter, "
+            "all-gather, all-to-all or ring pass, twice that in an all-reduce, all of it to the next stage. Groups on one network: "
+            "how many groups side by side share the network cards of a node."
+        ),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipesim.report.document import Axis, Chart, Column, Document, Mark, Section, Table
 from pipesim.report.formats import show
-from pipesim.report.words import DEFINITIONS, MEMORY_WORDS, layout_name, provenance, trust
+from pipesim.report.words import MEMORY_WORDS, definitions, layout_name, provenance, trust
 
 Row = Mapping[str, Any]
 Named = Callable[[Row], str]
@@ -48,7 +48,8 @@ def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
         sections.append(Section(title="What runs but is unwise", blocks=(_reasons("Warnings", unwise, named),)))
     if refused:
         sections.append(Section(title="What cannot run", blocks=(_reasons("Broken rules", refused, named),)))
-    sections.append(Section(title="How to read this", blocks=(*DEFINITIONS, provenance(manifest))))
+    conventions = sorted({row["flop_convention"] for row in order} or {"palm"})
+    sections.append(Section(title="How to read this", blocks=(*definitions(conventions), provenance(manifest))))
     return Document(
         title=f"{len(rows)} layout{'s' * (len(rows) > 1)} of {_named(rows, 'model')} on {_named(rows, 'cluster')}",
         sections=tuple(sections),

@@ -36,17 +36,38 @@ MEMORY_WORDS = {
     "context": "device context and libraries",
 }
 
-DEFINITIONS = (
-    "MFU = model FLOPs / (time x GPUs x peak dense FLOP/s), with 6 N + 12 L H Q T FLOPs a token (Chowdhery et al. 2022, "
-    "appendix B: N weights a token is multiplied with, L layers, H heads of size Q, T tokens of context). HFU also counts "
-    "the FLOPs of recomputation.",
+FLOP_WORDS = {
+    "palm": (
+        "6 N + 12 L H Q T FLOPs a token (Chowdhery et al. 2022, appendix B: N weights a token is multiplied with, L layers, H "
+        "heads of size Q, T tokens of context; the full square of scores)"
+    ),
+    "causal": "6 N + 6 L H Q T FLOPs a token, as palm but without the masked half of attention",
+    "kaplan": "6 N FLOPs a token (Kaplan et al. 2020: N weights of the layers, or all parameters with idealised costs)",
+    "narayanan": (
+        "96 L h^2 (1 + s / 6h + V / 16Lh) FLOPs a token (Narayanan et al. 2021, equation 3, per token; h hidden size, s tokens "
+        "of context, V vocabulary), which counts recomputation always, so that MFU and HFU are one"
+    ),
+}
+"""What each convention of ``costs.flops`` counts."""
+
+_MEASURES = (
     "Bubble fraction = idle / (p x makespan), for equal stages (p-1)/(m+p-1); bubble overhead = idle / useful, (p-1)/m. "
-    "GB is 1e9 bytes. Items of computing and of communication on the way are means over the ranks of the pipeline; the "
-    "slowest rank's excess is imbalance, its idle time bubble. A fixed cost is paid once a step: data, logging, waiting for "
-    "each other.",
+    "GB is 1e9 bytes, GiB 2**30 bytes, 7.4 % more. Items of computing and of communication on the way are means over the ranks "
+    "of the pipeline; the slowest rank's excess is imbalance, its idle time bubble. A fixed cost is paid once a step: data, "
+    "logging, waiting for each other.",
     "Activations are those in flight and the layer that is being recomputed; slack is what the allocator holds above what "
     "is asked for, the device context what driver and libraries hold.",
 )
+
+
+def definitions(conventions: Collection[str] = ("palm",)) -> tuple[str, ...]:
+    """What the measures mean, with the FLOPs that these conventions count."""
+    counts = "; or ".join(f"{FLOP_WORDS[each]} [{each}]" for each in conventions)
+    return (
+        f"MFU = model FLOPs / (time x GPUs x peak dense FLOP/s), with {counts}. HFU = hardware FLOPs / the same: model FLOPs "
+        "and those of recomputation. costs.flops chooses what is counted.",
+        *_MEASURES,
+    )
 
 
 def layout_name(row: Mapping[str, Any], varied: Collection[str] = ("micro_batch", "schedule")) -> str:

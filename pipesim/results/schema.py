@@ -80,6 +80,11 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "dp_bytes_per_gpu": (_REAL, "sent per step by the heaviest rank for gradients and weights"),
     "tp_bytes_per_gpu": (_REAL, "sent per step in tensor-parallel collectives"),
     "pp_bytes_per_gpu": (_REAL, "sent per step to neighbour stages"),
+    "communication": (
+        _TEXT,
+        "JSON lists, of each dimension's rank that sends most: dimension, collective, ranks, leaves its node, groups that "
+        "share a node's network, messages a step, bytes of one, bytes sent a step",
+    ),
     "matmul_s": (_REAL, "matrix products, mean over ranks"),
     "attention_s": (_REAL, "mean over ranks"),
     "elementwise_s": (_REAL, "mean over ranks"),
@@ -93,6 +98,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "pp_exposed_s": (_REAL, "what sends add to the makespan"),
     "dp_exposed_s": (_REAL, "gradient reduction not hidden behind computing"),
     "optimizer_s": (_REAL, "weight update"),
+    "fixes": (_TEXT, "JSON: seconds that each fix alone could gain at most"),
     "fixed_s": (_REAL, "once a step: logging, data, synchronisation"),
     "step_time_s": (_REAL, "sum of the items"),
     "step_time_lo_s": (_REAL, "lower end of the 90 % interval; empty for idealised costs"),
@@ -100,6 +106,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "extrapolates": (_TEXT, "why the intervals are wider than those of layouts like the measured ones"),
     "tokens_per_s": (_REAL, ""),
     "tokens_per_s_per_gpu": (_REAL, ""),
+    "flop_convention": (_TEXT, "which FLOPs the next three count: palm, causal, kaplan or narayanan"),
     "model_tflops_per_gpu": (_REAL, "model FLOPs, no recomputation"),
     "mfu": (_REAL, "model FLOPs over peak dense"),
     "hfu": (_REAL, "hardware FLOPs, recomputation included, over peak dense"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from pipesim.costs import collectives
+from pipesim.costs import collectives, topology
 from pipesim.costs.compute import Machine, balance, gemm_s, tile_efficiency
 from pipesim.specs import ClusterSpec, CostConstants, StackSpec
 
@@ -114,7 +114,7 @@ def products_s(products: Sequence[Product], on: Machine, element_bytes: int) -> 
 
 def links_s(messages: Sequence[Message], cluster: ClusterSpec, costs: CostConstants) -> list[tuple[float, float]]:
     """Seconds of an all-reduce of two ranks and of a message one way, for each size."""
-    link = collectives.intra_node_link(cluster, costs)
+    link = topology.intra_node_link(cluster, costs)
     return [
         (2 * float(collectives.collective_half_s(each.message_bytes, 2, link)),
          float(collectives.send_s(each.message_bytes, link)))

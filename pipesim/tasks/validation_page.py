@@ -14,7 +14,7 @@ from pipesim.calibrate.validate import Validation
 from pipesim.costs.columns import FloatArray
 from pipesim.report.document import Axis, Block, Chart, Document, Mark, Observations, Section
 from pipesim.report.formats import show
-from pipesim.report.words import DEFINITIONS
+from pipesim.report.words import definitions
 from pipesim.tasks import validation_tables as tables
 from pipesim.tasks.validation_worst import worst
 
@@ -25,7 +25,6 @@ CONVENTIONS = (
     "Sources count FLOPs in different ways: with those of full recomputation (Megatron 2020-21, BigScience), model FLOPs "
     "with full s x s attention (NeMo, DGX Cloud, llm-foundry), 6 N with the input embedding and 12 L h s (torchtitan, Aleph "
     "Alpha, nanotron). Step times are compared here, never printed MFU.",
-    "GB is 1e9 bytes, GiB is 2**30 bytes, 7.4 % more.",
 )
 
 
@@ -62,7 +61,7 @@ def page(validation: Validation, peer: Peer, worst_rows: int) -> Document:
             tables.not_predicted(validation),
         ),
         _section("Intervals", tables.coverage(validation), tables.terms(intervals.packaged())),
-        Section(title="Definitions", blocks=(*DEFINITIONS, *CONVENTIONS)),
+        Section(title="Definitions", blocks=(*definitions(), *CONVENTIONS)),
     ]
     title = f"Validation against {len(validation.measurements):,} measured runs"
     return Document(title=title, sections=tuple(each for each in sections if each.blocks))
