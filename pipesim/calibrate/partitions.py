@@ -14,7 +14,7 @@ def partition_of(cells: Mapping[str, str], model: ModelSpec, stages: int) -> tup
     if "one layer less" in notes or ("counted as a layer" in notes and (layers + 2) % stages == 0):
         return _even(layers + 2, stages) if (layers + 2) % stages == 0 else _around(layers, stages)
     if "redistribution" in cells["schedule"]:
-        return lightest([0.0, *[1.0] * layers, head_layers(model)], stages)
+        return redistributed(layers, head_layers(model), stages)
     if cells["stack"] == "nanotron":
         return by_thresholds([0.0, *[1.0] * layers, head_layers(model)], stages)
     return _around(layers, stages)
@@ -40,6 +40,23 @@ def _even(units: int, stages: int, ends: int = 0) -> tuple[int, ...]:
     each[0] += ends
     each[-1] += ends
     return tuple(each)
+
+
+def redistributed(layers: int, head: float, stages: int) -> tuple[int, ...]:
+    """The last stage gives layers away until none is slower; the others share them, late ones first, which hold fewer
+    micro-batches.
+
+    Source: Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024, section 6; their launcher
+    asks for the last stage's layers alone.
+
+    >>> redistributed(layers=32, head=3.5, stages=8)
+    (5, 4, 4, 4, 5, 5, 5, 2)
+    """
+    others = stages - 1
+    last = min(range(layers // stages + 1), key=lambda last: (max(last + head, -(-(layers - last) // others)), -last))
+    each, more = divmod(layers - last, others)
+    parts = [each + (stage >= others - more) for stage in range(others)]
+    return (parts[0] + 1, *parts[1:], last + 1)
 
 
 def by_thresholds(weights: Sequence[float], stages: int) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ def price(points: Sequence[Point], cut: Cut, ranks: Sequence[int]) -> Prices:
         optimizer_bytes=states["optimizer"],
         kept_bytes=_kept_bytes(first, model, cut, stages),
         working_bytes=_working_bytes(first, model, cut, stages),
-        logits_bytes=stages.head * memory.logits_bytes(model, cut, stack),
+        logits_bytes=np.asarray(memory.head_bytes(model, cut, stack, stages.head, first.layout.spread_vocab)),
         buffer_bytes=_gathered_bytes(model, cut, stages),
         context_bytes=stack.device_context_bytes,
         slack=stack.slack,

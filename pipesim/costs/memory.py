@@ -6,7 +6,7 @@ from pipesim.costs.columns import Number
 from pipesim.costs.compute import FLASH_KERNELS
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import head_dims
-from pipesim.specs import ModelSpec, StackSpec
+from pipesim.specs import ModelSpec, SpreadVocab, StackSpec
 
 ELEMENT_BYTES = 2
 """Weights and activations are held in bf16 or fp16."""
@@ -69,6 +69,21 @@ def recomputed_layer_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, *, moe:
 def logits_bytes(model: ModelSpec, cut: Cut, stack: StackSpec) -> Number:
     """Logits, their softmax and their gradient of one micro-batch, on the stage with the head."""
     return stack.logits_held_bytes * cut.tokens * model.vocab / (1.0 if stack.logits_gathered else cut.t)
+
+
+def head_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, share: Number, spread: SpreadVocab) -> Number:
+    """Logits on a stage that holds ``share`` of the head; if it is spread, what its passes keep beside them too.
+
+    Half of what logits take (their softmax) stays for every micro-batch that waits between the passes S and T; all ranks
+    hold the last layer's output of those and of the one at work; the gradients of both tables are tensors of their own.
+    Source: Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024, sections 4 and 5.
+    """
+    waiting = {"none": 0, "algorithm_1": 2, "algorithm_2": 1, "interlaced": 0}[spread]
+    logits = share * logits_bytes(model, cut, stack) * (1 + waiting / 2)
+    if spread == "none":
+        return logits
+    output = cut.tokens * model.hidden * ELEMENT_BYTES / cut.norm_share
+    return logits + (1 + waiting) * output + 2 * ELEMENT_BYTES * share * model.vocab * model.hidden / cut.t
 
 
 def _attention_saved(model: ModelSpec) -> Number:
