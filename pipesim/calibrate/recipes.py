@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipesim.specs import SpreadVocab, StackSpec, Training
+from pipesim.specs import Point, SpreadVocab, StackSpec, Training
 
 _STACKS = (  # a pattern of the row's stack and ZeRO columns, our stack
     (r"aleph", "aleph_alpha"),
@@ -90,6 +91,19 @@ def _spread_vocab(said: str) -> SpreadVocab:
     if "vocabulary parallelism" in said:
         return "algorithm_1" if "alg 1" in said else "algorithm_2"
     return "none"
+
+
+def contradicts_its_stages(point: Point, notes: str) -> bool:
+    """The row says that all layers run again, but memory falls from one middle stage to the next by several times what
+    such layers keep of the one micro-batch less in flight (2 s b h each): by what they keep without recomputation.
+    """
+    printed = re.search(r"memory per pipeline stage: ([\d./]+)", notes)
+    if printed is None or point.training.recompute != "full":
+        return False
+    middle_gb = [float(each) for each in printed[1].split("/")[1:-1]]
+    tokens = point.training.micro_batch * (point.training.seq_length or point.model.context)
+    kept_gb = 2 * tokens * point.model.hidden * point.model.layers / point.layout.p / 1e9
+    return any(before - after > 5 * kept_gb for before, after in itertools.pairwise(middle_gb))
 
 
 def stack_name(cells: Mapping[str, str]) -> str:
