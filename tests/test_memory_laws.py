@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from points import MIXTRAL, SMALL, point, row, rows
 
+from pipesim.report import layout_page
+
 LAW = settings(deadline=None, max_examples=15)
 LAYOUTS = st.fixed_dictionaries(
     {
@@ -70,3 +72,12 @@ def test_a_spread_vocabulary_keeps_the_softmax_of_micro_batches_between_its_pass
     each = row(*SMALL, t=1, p=4, d=1, micro_batch=1, global_batch=16, spread_vocab=spread, logits_held_bytes=8)
     logits, output, table = 4096 * 32000 / 4, 2 * 4096 * 4096, 32000 * 4096 / 4
     assert each["logits_bytes"] == (8 + 4 * waiting) * logits + (1 + waiting) * output + 2 * 2 * table
+
+
+def test_a_layout_s_report_names_the_first_the_middle_the_last_and_the_heaviest_rank() -> None:
+    each = row(*SMALL, t=1, p=4, d=1, micro_batch=1, global_batch=8) | {"p": 4}
+    ranks = layout_page._stages(each)
+    places = [column.title for column in ranks.columns].index("place")
+    assert [line[places] for line in ranks.rows] == ["first, heaviest", "", "middle", "last"]
+    memory = [column.title for column in ranks.columns].index("memory")
+    assert [line[memory] for line in ranks.rows] == each["rank_memory_bytes"]
