@@ -168,6 +168,7 @@ class StackConf:
     norm_kept_bytes: float = 4.0
     logits_held_bytes: float = 0.0
     logits_gathered: bool = False
+    fp8_copies: bool = False
     device_context_gb: float = 0.0
     slack: float = 0.0
     source: str = ""

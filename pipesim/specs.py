@@ -274,8 +274,8 @@ class StackSpec:
     while it hands its result on, which takes ``hop_start_s`` before bytes flow. ``step_s`` is spent once a step.
 
     Memory: bytes of gradients held and sent per parameter, activations over what is counted, bytes kept per hidden
-    element by norms, bytes per logit, whole vocabularies on every tensor rank (``logits_gathered``), what driver and
-    libraries hold, and the allocator's slack over what is asked for.
+    element by norms, bytes per logit, whole vocabularies on every tensor rank (``logits_gathered``), whether fp8 keeps
+    copies of its own (``fp8_copies``), what driver and libraries hold, and the allocator's slack over what is asked for.
     """
 
     name: str
@@ -304,6 +304,7 @@ class StackSpec:
     norm_kept_bytes: float = 4.0
     logits_held_bytes: float = 0.0
     logits_gathered: bool = False
+    fp8_copies: bool = False
     device_context_bytes: float = 0.0
     slack: float = 0.0
     source: str = ""

@@ -68,7 +68,7 @@ def row(*overrides: str, **changes: Any) -> dict[str, Any]:
 SMALL = "model=llama2_7b", "cluster=dgx_a100", "training=megatron", "stack=megatron_lm"
 DEEPSEEK = (
     "model=deepseek_v3", "cluster=hgx_h200", "training=megatron", "stack=megatron_lm", "parallel.t=1",
-    "parallel.p=16", "parallel.e=16",
+    "parallel.p=16", "parallel.e=16", "training.recompute=full",
 )  # fmt: skip
 MIXTRAL = (
     "model=mixtral_8x7b", "cluster=dgx_h100", "training=megatron", "stack=megatron_lm", "training.seq_length=4096",

@@ -42,14 +42,15 @@ def test_experts_elsewhere_keep_no_activation_away() -> None:
 
 def test_a_mixture_of_671b_needs_recomputation_to_fit_sixteen_stages() -> None:
     # deepseek-ai/profile-data, issue 18: saved tensors of MLA and MoE are 133,120 and 156,672 bytes a token and layer, so
-    # that 4 layers, 17 in flight and 4096 tokens keep 75 GiB; lists differ in what latents and copies they count
+    # that 4 layers, 17 in flight and 4096 tokens keep 75 GiB in fp8; test_memory.py names the 85,000 that its list lacks
     asked = legality.resolve(point("model=deepseek_v3", "cluster=hgx_h200", "training=megatron", "parallel.t=1",
-                                   "parallel.p=16", "parallel.e=16", seq_length=4096, recompute="full"))  # fmt: skip
+                                   "parallel.p=16", "parallel.e=16", seq_length=4096, recompute="full",
+                                   precision="fp8", fp8_copies=True))  # fmt: skip
     whole, kept = (
         float(of(asked.model, points_of([asked]).cut, asked.stack, moe=True).squeeze())
         for of in (layer_activation_bytes, recomputed_layer_bytes)
     )
-    assert 68 * whole / 2**30 == pytest.approx(75.2, rel=0.2)
+    assert 68 * whole / 2**30 == pytest.approx(75.2 * (289_792 + 84_992) / 289_792, rel=1e-3)
     assert 68 * kept == 68 * 2 * 7168 * 4096  # 4 GB: the input of each layer
 
 

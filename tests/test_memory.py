@@ -161,15 +161,46 @@ def test_a_gated_mlp_keeps_both_inputs_of_its_product() -> None:
 def test_latent_attention_keeps_keys_and_values_of_every_head() -> None:
     saved = layer_activation_bytes(LATENT, cut(attention="flash", dropout=False), moe=False)
     hidden, attention, mlp = 4 * 12288, 96 * (192 + 192 + 128 + 128), 2 * 4 * 12288
-    assert saved == 2 * 2048 * (hidden + attention + mlp)
+    assert saved == 2 * 2048 * (hidden + 1536 + 512 + attention + mlp)
 
 
 @pytest.mark.parametrize("e", [1, 2, 16])
 def test_experts_keep_the_tokens_routed_to_them_wherever_they_live(e: int) -> None:
-    # a token passes two routed experts and the shared one; spreading experts spreads no activation
+    # a token is sent to two routed experts and passes the shared one; spreading experts spreads no activation
     saved = layer_activation_bytes(MIXTURE, cut(e=e, attention="flash", dropout=False), moe=True)
-    assert saved == 2 * 2048 * (4 * 12288 + 4 * 12288 + 2 * 4096 * 3)
+    assert saved == 2 * 2048 * (4 * 12288 + 4 * 12288 + 2 * 12288 + 2 * 4096 * 3)
     assert layer_activation_bytes(MIXTURE, cut(e=e), moe=False) == layer_activation_bytes(gpt(), cut(), moe=False)
+
+
+def test_tensor_ranks_share_what_experts_make_but_not_what_they_are_sent() -> None:
+    # top_k s b moe_ffn / t between an expert's matrices, top_k s b h before them
+    shape: dict[str, Any] = {"attention": "flash", "dropout": False, "sequence_parallel": True}
+    one, four = (layer_activation_bytes(MIXTURE, cut(t=t, **shape), moe=True) for t in (1, 4))
+    assert four == 2 * 2048 * (4 * 12288 + 4 * 12288 + 2 * 4096 * 3) / 4 + 2 * 2048 * 2 * 12288
+    assert four > one / 4
+
+
+def test_a_layer_in_fp8_keeps_one_byte_of_what_matrices_multiply() -> None:
+    # both norms' outputs and the down matrix's input are narrow; attention's output stays, with a narrow copy
+    shape: dict[str, Any] = {"attention": "flash", "dropout": False}
+    narrow = stack(fp8_copies=True)
+    wide = layer_activation_bytes(gpt(), cut(**shape), narrow, moe=False)
+    kept = layer_activation_bytes(gpt(), cut(**shape, precision="fp8"), narrow, moe=False)
+    assert wide - kept == 2048 * 12288 * (1 + 1 + 4 - 1)
+    assert layer_activation_bytes(gpt(), cut(**shape, precision="fp8"), moe=False) == wide
+
+
+def test_latents_and_experts_in_fp8_keep_what_a_reader_of_deepseek_s_profile_counted() -> None:
+    # deepseek-ai/profile-data, issue 18: 133,120 bytes a token of attention, 156,672 of 8 routed experts and a shared one.
+    # The list lacks both norms' inputs, the first norm's output, and one of attention's values and output with its copy.
+    model = gpt(
+        hidden=7168, heads=128, kv_heads=128, ffn=18432, gated=True,
+        mla=Mla(query_rank=1536, kv_rank=512, nope_head_dim=128, rope_head_dim=64, value_head_dim=128),
+        moe=Moe(experts=256, top_k=8, ffn=2048, shared_experts=1),
+    )  # fmt: skip
+    shape: dict[str, Any] = {"attention": "flash", "dropout": False, "seq_length": 4096, "precision": "fp8"}
+    saved = layer_activation_bytes(model, cut(**shape), stack(fp8_copies=True), moe=True)
+    assert saved == 4096 * (133_120 + 156_672 + 2 * 2 * 7168 + 7168 + (2 + 1) * 128 * 128)
 
 
 @LAW

@@ -13,7 +13,7 @@ def partition_of(cells: Mapping[str, str], model: ModelSpec, stages: int) -> tup
     """Units of each stage: embedding, layers, head. Where nothing is said, as even as can be, the ends first."""
     layers = model.layers
     if "redistribution" in cells["schedule"]:
-        return lightest([0.0, *[1.0] * layers, head_layers(model)], stages)
+        return redistributed(layers, head_layers(model), stages)
     if cells["stack"] == "nanotron":
         return by_thresholds([0.0, *[1.0] * layers, head_layers(model)], stages)
     return balanced_partition(layers + 2, stages)
@@ -23,6 +23,23 @@ def head_layers(model: ModelSpec) -> float:
     """The head's parameters over those of one layer."""
     layer = parameters.layer_parameters(model, moe=model.moe is not None)
     return parameters.head_parameters(model) / (layer.sharded + layer.replicated)
+
+
+def redistributed(layers: int, head: float, stages: int) -> tuple[int, ...]:
+    """The last stage gives layers away until none is slower; the others share them, late ones first, which hold fewer
+    micro-batches.
+
+    Source: Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024, section 6; their launcher
+    asks for the last stage's layers alone.
+
+    >>> redistributed(layers=32, head=3.5, stages=8)
+    (5, 4, 4, 4, 5, 5, 5, 2)
+    """
+    others = stages - 1
+    last = min(range(layers // stages + 1), key=lambda last: (max(last + head, -(-(layers - last) // others)), -last))
+    each, more = divmod(layers - last, others)
+    parts = [each + (stage >= others - more) for stage in range(others)]
+    return (parts[0] + 1, *parts[1:], last + 1)
 
 
 def by_thresholds(weights: Sequence[float], stages: int) -> tuple[int, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipesim.specs import SpreadVocab, StackSpec, Training
+from pipesim.specs import Point, SpreadVocab, StackSpec, Training
 
 _STACKS = (  # a pattern of the row's stack and ZeRO columns, our stack
     (r"aleph", "aleph_alpha"),
@@ -33,6 +34,14 @@ _SCHEDULES = (  # a pattern of the row's schedule, ours
 )
 
 
+MEGATRON = ("megatron_lm", "megatron_deepspeed", "bigscience")
+"""Stacks that drop out unless told otherwise, and whose gradients in fp16 are held and sent as they are."""
+
+_FP16_SCRIPTS = re.compile(r"ZeroBubble|VocabParallel")
+"""Sources that state no precision, but publish launchers that ask for fp16 (sail-sg on GitHub: ``pretrain_zero_bubble.sh``
+and ``pretrain_gpt.sh``)."""
+
+
 class Recipe(NamedTuple):
     stack: StackSpec
     training: Training
@@ -46,11 +55,11 @@ def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
     """What the row says, and what its stack does where it says nothing."""
     stack = stacks[stack_name(cells)]
     notes, said = cells["notes"], cells["schedule"].lower()
-    precision = _precision(cells["precision"])
+    precision = "fp16" if _FP16_SCRIPTS.search(cells["source_group"]) else _precision(cells["precision"])
     changes: dict[str, object] = {}
     if "RMS kernel" in notes:
         changes |= {"norm_bytes": 47.0, "norm_kept_bytes": min(stack.norm_kept_bytes, 6.0)}
-    if stack.name in ("megatron_deepspeed", "bigscience") and precision == "fp16":
+    if stack.name in MEGATRON and precision == "fp16":
         changes |= {"gradient_bytes": 2, "reduce_bytes": 2}
     if "PURE" in cells["precision"]:
         changes |= {"reduce_bytes": 2, "gradient_bytes": 2}
@@ -63,7 +72,7 @@ def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
         recompute=again,  # type: ignore[arg-type]
         recompute_layers=layers,
         attention=_attention(cells, stack.name),  # type: ignore[arg-type]
-        dropout="kernel = fused" in notes or stack.name in ("megatron_lm", "megatron_deepspeed", "bigscience"),
+        dropout="kernel = fused" in notes or stack.name in MEGATRON,
         optimizer_barrier="zb" not in said or "synchronous" in said,
     )
     return Recipe(
@@ -82,6 +91,19 @@ def _spread_vocab(said: str) -> SpreadVocab:
     if "vocabulary parallelism" in said:
         return "algorithm_1" if "alg 1" in said else "algorithm_2"
     return "none"
+
+
+def contradicts_its_stages(point: Point, notes: str) -> bool:
+    """The row says that all layers run again, but memory falls from one middle stage to the next by several times what
+    such layers keep of the one micro-batch less in flight (2 s b h each): by what they keep without recomputation.
+    """
+    printed = re.search(r"memory per pipeline stage: ([\d./]+)", notes)
+    if printed is None or point.training.recompute != "full":
+        return False
+    middle_gb = [float(each) for each in printed[1].split("/")[1:-1]]
+    tokens = point.training.micro_batch * (point.training.seq_length or point.model.context)
+    kept_gb = 2 * tokens * point.model.hidden * point.model.layers / point.layout.p / 1e9
+    return any(before - after > 5 * kept_gb for before, after in itertools.pairwise(middle_gb))
 
 
 def stack_name(cells: Mapping[str, str]) -> str:
@@ -128,7 +150,7 @@ def _attention(cells: Mapping[str, str], stack: str) -> str:
     year, length = int(float(cells["year"] or 2024)), int(float(cells["seq_len"]))
     if stack == "nemo":
         return "flash3" if year >= 2024 else "flash"
-    if stack in ("megatron_lm", "megatron_deepspeed", "bigscience"):
+    if stack in MEGATRON:
         return "flash" if length >= 4096 or (year >= 2024 and length >= 2048) else "unfused"
     if stack in ("composer_fsdp", "paddle"):
         return "flash1"

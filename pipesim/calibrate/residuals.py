@@ -41,7 +41,7 @@ FEWEST = 20
 MOST_PER_SOURCE = 200
 """Rows of each source that are predicted as other stacks, evenly spaced."""
 
-STATED = ("gradient_bytes", "reduce_bytes", "logits_gathered", "synchronous")
+STATED = ("gradient_bytes", "reduce_bytes", "logits_gathered", "fp8_copies", "synchronous")
 """What a stack is known to do, which no calibration finds."""
 
 _NORMAL_90 = 1.645

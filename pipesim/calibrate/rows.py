@@ -174,7 +174,8 @@ def _model(cells: Cells) -> ModelSpec:
     moe = (
         Moe(experts=_whole(cells["moe_experts"]), top_k=_whole(cells["moe_topk"] or "2"), ffn=ffn) if experts else None
     )
-    untied = "untied embeddings" in cells["notes"] or (gated and "tied embeddings" not in cells["notes"])
+    said = [note.strip() for note in cells["notes"].split(";")]
+    tied = "tied embeddings" in said or (not gated and "untied embeddings" not in said)
     return ModelSpec(
         name=cells["model"] or "model",
         layers=_whole(cells["layers"]),
@@ -187,7 +188,7 @@ def _model(cells: Cells) -> ModelSpec:
         context=_whole(cells["seq_len"]),
         gated=gated,
         bias=not gated,
-        tied_embeddings=not untied,
+        tied_embeddings=tied,
         embedding_norm=False,
         final_norm=True,
         positions="rotary" if gated else "learned",

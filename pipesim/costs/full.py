@@ -38,8 +38,8 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
         optimizer_bytes=states["optimizer"],
         kept_bytes=_kept_bytes(first, model, cut, stages),
         working_bytes=_working_bytes(first, model, cut, stages),
-        logits_bytes=stages.head * memory.logits_bytes(model, cut, stack),
-        buffer_bytes=_gathered_bytes(model, cut, stages),
+        logits_bytes=np.asarray(memory.head_bytes(model, cut, stack, stages.head, first.layout.spread_vocab)),
+        buffer_bytes=_gathered_bytes(model, cut, stages) + _narrow_copies_bytes(first, model, cut, stages),
         context_bytes=stack.device_context_bytes,
         slack=stack.slack,
         collectives=talk,
@@ -89,6 +89,19 @@ def _gathered_bytes(model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
     held = layer.sharded / cut.t + layer.replicated + layer.expert / np.multiply(cut.t, cut.e)
     divided = np.asarray(cut.shards) > 1  # one rank alone holds everything as it is
     return np.asarray(3 * memory.ELEMENT_BYTES * held * divided * (stages.dense + stages.moe > 0))
+
+
+def _narrow_copies_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
+    """fp8 copies of the layers' matrices and their transposes; of two layers where ZeRO-3 gathers them for use."""
+    total = np.zeros_like(stages.head)
+    if not memory.narrow_copies(cut, point.stack):
+        return total
+    for count, moe in ((stages.dense, False), (stages.moe, True)):
+        if count.any():
+            layer = parameters.layer_parameters(model, moe)
+            copies = 2 * memory.NARROW_BYTES * (layer.sharded / cut.t + layer.expert / np.multiply(cut.t, cut.e))
+            total = total + copies * (np.minimum(count, 2) if cut.zero >= 3 else count)
+    return total
 
 
 def _kept_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:

@@ -6,7 +6,7 @@ from pipesim.costs.columns import Number
 from pipesim.costs.compute import FLASH_KERNELS
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import head_dims
-from pipesim.specs import ModelSpec, StackSpec
+from pipesim.specs import ModelSpec, SpreadVocab, StackSpec
 
 ELEMENT_BYTES = 2
 """Weights and activations are held in bf16 or fp16."""
@@ -14,6 +14,12 @@ ELEMENT_BYTES = 2
 OPTIMIZER_BYTES = 12
 """Adam in mixed precision, per parameter: fp32 master weight, first and second moment.
 Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, section 3.1.
+"""
+
+
+NARROW_BYTES = 1
+"""fp8. Source: NVIDIA, Transformer Engine user guide, "Using FP8": each matrix keeps its input in fp8 for the weight's
+gradient, and of its weights, beside the 16-bit ones, an fp8 copy and its transpose.
 """
 
 
@@ -37,8 +43,9 @@ def layer_activation_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, *, moe:
     parallelism everything over t. Source: Korthikanti et al. 2022, equations 1 to 4. ``norm_kept_bytes`` of the 10 are
     what the two norms keep, more where they run unfused in fp32.
     """
-    whole = model.hidden * (2 * ELEMENT_BYTES + stack.norm_kept_bytes + (2 if cut.dropout else 0))
-    saved = whole / cut.norm_share + (_attention_saved(model) + _mlp_saved(model, moe=moe)) / cut.t
+    norms = stack.norm_kept_bytes - 2 * (ELEMENT_BYTES - _input_bytes(cut, stack))
+    whole = model.hidden * (2 * ELEMENT_BYTES + norms + (2 if cut.dropout else 0))
+    saved = whole / cut.norm_share + _products_saved(model, cut, stack, moe=moe)
     return stack.activation_scale * cut.tokens * saved + attention_score_bytes(model, cut)
 
 
@@ -60,9 +67,7 @@ def recomputed_layer_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, *, moe:
     if cut.recompute == "full":
         return checkpoint
     if cut.recompute == "operators":
-        return checkpoint + stack.activation_scale * cut.tokens * (
-            _attention_saved(model) + _mlp_saved(model, moe=moe)
-        ) / (2 * cut.t)
+        return checkpoint + stack.activation_scale * cut.tokens * _products_saved(model, cut, stack, moe=moe) / 2
     return layer_activation_bytes(model, cut, stack, moe=moe) - attention_score_bytes(model, cut)
 
 
@@ -71,16 +76,52 @@ def logits_bytes(model: ModelSpec, cut: Cut, stack: StackSpec) -> Number:
     return stack.logits_held_bytes * cut.tokens * model.vocab / (1.0 if stack.logits_gathered else cut.t)
 
 
-def _attention_saved(model: ModelSpec) -> Number:
-    """Bytes per token: queries, keys, values and the output matrix's input."""
+def head_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, share: Number, spread: SpreadVocab) -> Number:
+    """Logits on a stage that holds ``share`` of the head; if it is spread, what its passes keep beside them too.
+
+    Half of what logits take (their softmax) stays for every micro-batch that waits between the passes S and T; all ranks
+    hold the last layer's output of those and of the one at work; the gradients of both tables are tensors of their own.
+    Source: Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024, sections 4 and 5.
+    """
+    waiting = {"none": 0, "algorithm_1": 2, "algorithm_2": 1, "interlaced": 0}[spread]
+    logits = share * logits_bytes(model, cut, stack) * (1 + waiting / 2)
+    if spread == "none":
+        return logits
+    output = cut.tokens * model.hidden * ELEMENT_BYTES / cut.norm_share
+    return logits + (1 + waiting) * output + 2 * ELEMENT_BYTES * share * model.vocab * model.hidden / cut.t
+
+
+def narrow_copies(cut: Cut, stack: StackSpec) -> bool:
+    """Whether matrices keep their weights and inputs in fp8 too."""
+    return cut.precision == "fp8" and stack.fp8_copies
+
+
+def _input_bytes(cut: Cut, stack: StackSpec) -> int:
+    """Bytes of an element of what a matrix multiplies."""
+    return NARROW_BYTES if narrow_copies(cut, stack) else ELEMENT_BYTES
+
+
+def _products_saved(model: ModelSpec, cut: Cut, stack: StackSpec, *, moe: bool) -> Number:
+    """Bytes per token of what lies between a layer's matrices; tensor ranks share all but latents and experts' inputs."""
+    narrow, whole = _input_bytes(cut, stack), 0
+    if model.mla is not None:
+        whole += model.mla.query_rank + model.mla.kv_rank
+    if moe and model.moe is not None:
+        whole += model.moe.top_k * model.hidden
+    return narrow * whole + (_attention_saved(model, narrow) + _mlp_saved(model, narrow, moe=moe)) / cut.t
+
+
+def _attention_saved(model: ModelSpec, narrow: int) -> Number:
+    """Queries, keys, values and attention's output; the output matrix's input is that itself, or a narrow copy."""
     key_dim, value_dim = head_dims(model)
     kv_heads = model.heads if model.mla else model.kv_heads
-    return ELEMENT_BYTES * (model.heads * (key_dim + value_dim) + kv_heads * (key_dim + value_dim))
+    copy = narrow * model.heads * value_dim if narrow < ELEMENT_BYTES else 0
+    return ELEMENT_BYTES * (model.heads * (key_dim + value_dim) + kv_heads * (key_dim + value_dim)) + copy
 
 
-def _mlp_saved(model: ModelSpec, *, moe: bool) -> Number:
-    """Bytes per token: the activation function's input (two when gated) and the down matrix's input."""
+def _mlp_saved(model: ModelSpec, narrow: int, *, moe: bool) -> Number:
+    """The activation function's input (two when gated) and the down matrix's input, of every expert a token passes."""
     width: Number = model.ffn
     if moe and model.moe is not None:
         width = model.moe.ffn * (model.moe.top_k + model.moe.shared_experts)
-    return ELEMENT_BYTES * width * (3 if model.gated else 2)
+    return width * (ELEMENT_BYTES * (2 if model.gated else 1) + narrow)

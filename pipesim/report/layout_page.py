@@ -197,15 +197,19 @@ def _stages(row: Row) -> Table:
     return Table(
         title="Ranks of the pipeline",
         columns=(
-            Column(title="rank", kind="count"), Column(title="units"), Column(title="in flight", kind="count"),
-            Column(title="memory", kind="bytes"), Column(title="forward", kind="seconds"), Column(title="backward", kind="seconds"),
+            Column(title="rank", kind="count"), Column(title="place"), Column(title="units"),
+            Column(title="in flight", kind="count"), Column(title="memory", kind="bytes"),
+            Column(title="of the GPU", kind="percent"),
+            Column(title="forward", kind="seconds"), Column(title="backward", kind="seconds"),
         ),
         rows=tuple(
             (
                 rank,
+                _place(row, rank),
                 " + ".join(str(units) for units in row["stage_units"][rank :: row["p"]]),
                 flying[rank],
                 held[rank],
+                held[rank] / row["memory_limit_bytes"],
                 sum(row["stage_forward_s"][rank :: row["p"]]),
                 sum(row["stage_input_grad_s"][rank :: row["p"]]) + sum(row["stage_weight_grad_s"][rank :: row["p"]]),
             )
@@ -216,6 +220,12 @@ def _stages(row: Row) -> Table:
             f"{show(row['efficiency_bound'], 'percent')} at best (mean work over the slowest rank's)."
         ),
     )  # fmt: skip
+
+
+def _place(row: Row, rank: int) -> str:
+    """What to compare a rank by: the ends hold the tables, the middle layers alone, the heaviest decides what fits."""
+    places = {"first": 0, "middle": row["p"] // 2, "last": row["p"] - 1, "heaviest": row["heaviest_rank"]}
+    return ", ".join(place for place, at in places.items() if at == rank)
 
 
 def _idle(row: Row, idle_s: Mapping[str, float]) -> Table:

@@ -31,7 +31,7 @@ MEMORY_WORDS = {
     "optimizer": "optimizer state",
     "activation": "activations",
     "logits": "logits and loss",
-    "buffers": "gathered weights and buffers",
+    "buffers": "gathered weights and fp8 copies",
     "slack": "allocator's slack",
     "context": "device context and libraries",
 }

@@ -145,7 +145,8 @@ def memory(
         columns=(*_texts("source", "table", "what was measured"), _count("rows"), *_percents(*_ERRORS)),
         rows=tuple(rows),
         note="Sources measure torch's tensors (allocated), its cache (reserved) or all that the driver sees, and many do not "
-        "say which; GB is 1e9 bytes, GiB 2**30. A prediction counts what its stack holds.",
+        "say which; GB is 1e9 bytes, GiB 2**30. A prediction counts what its stack holds. Rows whose stages contradict the "
+        "recomputation that they state are set apart.",
     )
 
 
