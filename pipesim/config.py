@@ -196,19 +196,39 @@ class CostsConf:
 
 
 @dataclass
+class KeepConf:
+    """The ``top`` rows that fit of each group of equal ``per``, smallest ``by`` first (``-mfu``: largest first), and the
+    Pareto front of step time, memory and GPUs.
+    """
+
+    top: int = 100
+    by: str = "step_time_s"
+    per: list[str] = field(default_factory=lambda: ["model", "cluster"])
+    pareto: bool = True
+
+
+@dataclass
 class GridConf:
-    """Config keys or groups with the values to combine, e.g. ``parallel.t: [1, 2, 4]`` or ``schedule: [gpipe, 1f1b]``."""
+    """Config keys or groups with the values to combine, e.g. ``parallel.t: [1, 2, 4]`` or ``schedule: [gpipe, 1f1b]``; see
+    ``conf/README.md``. ``where`` is a condition or a list of them, ``keep`` null keeps every row.
+    """
 
     name: str = MISSING
-    axes: dict[str, list[Any]] = MISSING
+    axes: dict[str, Any] = MISSING
+    where: Any = field(default_factory=list)
+    keep: KeepConf | None = None
 
 
 @dataclass
 class StudyConf:
-    """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken."""
+    """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken.
+
+    ``dry_run`` counts what is asked and what breaks which rule, and writes nothing.
+    """
 
     dir: str | None = None
     name: str | None = None
+    dry_run: bool = False
 
 
 @dataclass

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipesim import config as configs_
 from pipesim import demos, legality, tasks
 from pipesim.checks import Invalid
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
-from pipesim.plan import grid
+from pipesim.plan import grid, names
+from pipesim.plan.space import Slice, Space
 from pipesim.report import figures, html, markdown, terminal, trace
 from pipesim.report.document import Document
 from pipesim.report.layout_page import layout_page
@@ -26,12 +29,13 @@ from pipesim.swept import settings
 LANGUAGES = ("en", "zh")
 
 
-def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool) -> Path:
+def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path:
     """Answers what was asked, prints it, writes the study and returns its folder.
 
     Raises ``Invalid`` for a single layout that breaks rules and for settings that cannot work, ``FailedPoints`` after
     the study is written if any of its points failed.
     """
+    configs = asked(spaces)
     first = _common(configs)
     kind = _kind(first, swept)
     about = manifest.about(kind, overrides, first)
@@ -61,6 +65,15 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
             f"{failed} of {len(rows)} points failed; their reasons stand in {staging.final / store.CSV}."
         )
     return staging.final
+
+
+def asked(spaces: Sequence[Space]) -> list[dict[str, Any]]:
+    """The plain config of every combination that is asked."""
+    return [
+        dict(space.config(index))
+        for space in spaces
+        for index in np.flatnonzero(names.mask(Slice(space, 0, len(space)))).tolist()
+    ]
 
 
 def _kind(config: Mapping[str, Any], swept: bool) -> str:
