@@ -26,7 +26,7 @@ WORDS = (
     "parallel.sequence_parallel=true,FALSE", "parallel.zero=0,1,1", "parallel.partition=even,[1,2,3]", "parallel.partition=[1,2],[3]",
     "parallel.partition=balanced", "parallel.context=ring,'ulysses'", "training.recompute=none,full", "training.micro_batch=1,2",
     "training.micro_batch=010,1_0", "training.seq_length=null,1024", "training.global_batch=choice(8,16)", "training.dropout=yes,no",
-    "training.recompute_layers=1,null,[1,2]", "model.name='two words','a,b'", 'model.name="it\'s",試驗', "model.name=''",
+    "training.recompute_layers=1,null,[1,2]", "model.name='two words','a,b'", 'model.name="it\'s","試驗"', "model.name=''",
     "model.name=null", "model.name=a b,c", "model.name='${cluster.name}',x", "model.name=${cluster.name}", "cluster.name=y,z",
     "cluster.name=${model.source}", "model.source=12,1e3", "model.moe.top_k=1,8", "model.moe=null", "model.moe.experts=4",
     "+model.extra=1,2", "+cluster.peak_tflops.fp4=1,2", "~cluster.peak_tflops.bf16", "cluster.peak_tflops={bf16: 1},{bf16: 2}",
