@@ -18,7 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipesim import config, errors
 from pipesim.checks import Invalid
-from pipesim.expand import Compose, expand
+from pipesim.expand import Compose
+from pipesim.expand import expand as expand
 from pipesim.plan import axes as axes_
 from pipesim.plan import names
 from pipesim.plan.space import Axis, Space
@@ -27,6 +28,7 @@ from pipesim.schedules import canonical_name
 VERSION_BASE = "1.3"
 JOBS_VARIABLE = "PIPESIM_JOBS"
 """The environment variable with the folder in which jobs leave what they were asked; ``conf/config.yaml`` reads it."""
+
 
 class Asked(NamedTuple):
     """What Hydra's jobs were asked, in their order: spaces of plain configs, and the overrides as typed."""
@@ -44,7 +46,10 @@ def composer() -> Iterator[tuple[Compose, ConfigLoader]]:
 
     config.register_schema()
     with initialize_config_dir(config_dir=str(config.CONF_DIR), version_base=VERSION_BASE):
-        yield lambda overrides: compose("config", overrides, return_hydra_config=True), GlobalHydra.instance().config_loader()
+        yield (
+            lambda overrides: compose("config", overrides, return_hydra_config=True),
+            GlobalHydra.instance().config_loader(),
+        )
 
 
 TEXTS = ("study.dir", "study.name", "schedule.path", "measurements")
@@ -154,7 +159,8 @@ def _grid(grid: Mapping[str, Any], overrides: list[str]) -> list[Space]:
     if problems:
         raise Invalid(problems)
     axes = [
-        axis._replace(values=tuple(tuple(map(typed, value)) for value in axis.values)) for axis in axes_.read(grid["axes"])
+        axis._replace(values=tuple(tuple(map(typed, value)) for value in axis.values))
+        for axis in axes_.read(grid["axes"])
     ]
     spaces = expand(
         lambda more: compose("config", more, return_hydra_config=True),

@@ -18,6 +18,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from pipesim import checks, specs
 from pipesim.checks import Invalid
 from pipesim.demo_config import DemoConf
+from pipesim.grid_config import GridConf
 from pipesim.schedules import canonical_name
 from pipesim.specs import Point
 from pipesim.task_config import TaskConf
@@ -193,30 +194,6 @@ class CostsConf:
     torch_score_bytes: float = 0.0
     unfused_score_bytes: float = 0.0
     source: str = ""
-
-
-@dataclass
-class KeepConf:
-    """The ``top`` rows that fit of each group of equal ``per``, smallest ``by`` first (``-mfu``: largest first), and the
-    Pareto front of step time, memory and GPUs.
-    """
-
-    top: int = 100
-    by: str = "step_time_s"
-    per: list[str] = field(default_factory=lambda: ["model", "cluster"])
-    pareto: bool = True
-
-
-@dataclass
-class GridConf:
-    """Config keys or groups with the values to combine, e.g. ``parallel.t: [1, 2, 4]`` or ``schedule: [gpipe, 1f1b]``; see
-    ``conf/README.md``. ``where`` is a condition or a list of them, ``keep`` null keeps every row.
-    """
-
-    name: str = MISSING
-    axes: dict[str, Any] = MISSING
-    where: Any = field(default_factory=list)
-    keep: KeepConf | None = None
 
 
 @dataclass

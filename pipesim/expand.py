@@ -65,7 +65,9 @@ def expand(
     apart = [axis for axis in axes if _is_composed(axis, axes, loader)]
     plain = sorted((axis for axis in axes if axis not in apart), key=_place)
     alone = [_is_alone(axis, loader) for axis in apart]
-    texts = {key: [_parsed(key, value[k]) for value in axis.values] for axis in plain for k, key in enumerate(axis.keys)}
+    texts = {
+        key: [_parsed(key, value[k]) for value in axis.values] for axis in plain for k, key in enumerate(axis.keys)
+    }
 
     @functools.cache
     def composed(choices: tuple[Lines, ...], group: str | None = None) -> _Composed:
@@ -79,13 +81,15 @@ def expand(
         columns = _columns(composition, plain, texts, group)
         return _Composed(config.plain(composition), columns, chosen, None)
 
-    found = []
+    found: list[Space] = []
     firsts: dict[tuple[Lines, ...], tuple[Lines, ...]] = {}
     for choices in itertools.product(*map(_lines, apart)):
         others = tuple(() if by_itself else lines for lines, by_itself in zip(choices, alone, strict=True))
         first = firsts.setdefault(others, choices)
         changed = [k for k, lines in enumerate(choices) if lines != first[k]]
-        groups = {apart[k].keys[0]: composed((*first[:k], choices[k], *first[k + 1 :]), apart[k].keys[0]) for k in changed}
+        groups = {
+            apart[k].keys[0]: composed((*first[:k], choices[k], *first[k + 1 :]), apart[k].keys[0]) for k in changed
+        }
         base = composed(first)
         if any(_is_entangled(base, part, group) for group, part in groups.items()):
             base, groups = composed(choices), {}
@@ -96,7 +100,9 @@ def expand(
         found.append(
             Space(
                 base=base.config | {group: part.config[group] for group, part in groups.items()},
-                axes=tuple(Axis(keys=axis.keys, values=tuple(zip(*map(columns.get, axis.keys), strict=True))) for axis in plain),
+                axes=tuple(
+                    Axis(keys=axis.keys, values=tuple(zip(*map(columns.get, axis.keys), strict=True))) for axis in plain
+                ),
                 where=where,
             )
         )
@@ -195,7 +201,9 @@ def _one_by_one(
 ) -> Iterator[Space]:
     """A space for each combination, resolved with all its values set."""
     rows = [
-        [(n,) for n in _divisors(composition, axis)] if axis.divisors_of else list(zip(*map(texts.get, axis.keys), strict=True))
+        [(n,) for n in _divisors(composition, axis)]
+        if axis.divisors_of
+        else list(zip(*map(texts.get, axis.keys), strict=True))
         for axis in axes
     ]
     for values in itertools.product(*rows):

@@ -22,6 +22,8 @@ def bar(total: int) -> Iterator[Callable[[int], None]]:
     if not console.is_terminal:
         yield lambda _: None
         return
-    with Progress(BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=console, transient=True) as shown:
+    with Progress(
+        BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=console, transient=True
+    ) as shown:
         task = shown.add_task("", total=total)
         yield lambda count: shown.advance(task, count)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pipesim import config as configs_
-from pipesim import demos, legality, tasks
+from pipesim import demos, dry_run, legality, tasks
 from pipesim.checks import Invalid
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
@@ -29,13 +30,16 @@ from pipesim.swept import settings
 LANGUAGES = ("en", "zh")
 
 
-def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path:
+def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path | None:
     """Answers what was asked, prints it, writes the study and returns its folder.
 
     Raises ``Invalid`` for a single layout that breaks rules and for settings that cannot work, ``FailedPoints`` after
     the study is written if any of its points failed.
     """
-    configs = asked(spaces)
+    if spaces and spaces[0].base["study"]["dry_run"]:
+        terminal.print_document(dry_run.document(dry_run.count(spaces, _table)))
+        return None
+    configs = asked([Slice(space, 0, len(space)) for space in spaces])
     first = _common(configs)
     kind = _kind(first, swept)
     about = manifest.about(kind, overrides, first)
@@ -48,7 +52,7 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path:
     else:
         if kind == "layout":
             legality.resolve(configs_.build(first))
-        rows = evaluate(configs)
+        rows = evaluate(spaces)
         if kind == "layout" and rows[0]["status"] == "invalid":
             raise Invalid(rows[0]["reason"].splitlines())
         document = page(kind, rows, about)
@@ -67,12 +71,12 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path:
     return staging.final
 
 
-def asked(spaces: Sequence[Space]) -> list[dict[str, Any]]:
+def asked(slices: Sequence[Slice]) -> list[dict[str, Any]]:
     """The plain config of every combination that is asked."""
     return [
-        dict(space.config(index))
-        for space in spaces
-        for index in np.flatnonzero(names.mask(Slice(space, 0, len(space)))).tolist()
+        dict(part.space.config(part.start + index))
+        for part in slices
+        for index in np.flatnonzero(names.mask(part)).tolist()
     ]
 
 
@@ -82,13 +86,18 @@ def _kind(config: Mapping[str, Any], swept: bool) -> str:
     return "task" if tasks.chosen(config) else "sweep" if swept else "layout"
 
 
-def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
+def evaluate(spaces: Sequence[Space]) -> list[Row]:
     """A row for every config, in the order of the table."""
-    asked = [configs_.asked(each) for each in configs]
-    told = settings(configs)
-    known = ((row | {"settings": setting}, build) for (row, build), setting in zip(asked, told, strict=True))
-    rows: list[Row] = schema.table(grid.rows(known)).to_pylist()
+    rows: list[Row] = _table([Slice(space, 0, len(space)) for space in spaces]).to_pylist()
     return rows
+
+
+def _table(slices: Sequence[Slice]) -> pa.Table:
+    configs = asked(slices)
+    points = [configs_.asked(each) for each in configs]
+    told = settings(configs)
+    known = ((row | {"settings": setting}, build) for (row, build), setting in zip(points, told, strict=True))
+    return schema.table(grid.rows(known))
 
 
 def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:

@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "legality": {"checks", "specs", "schedules", "costs"},
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
     "results": set(),
-    "plan": {"checks", "specs", "simulate", "estimate", "legality", "results.schema", "calibrate.intervals"},
+    "plan": {"checks", "specs", "schedules", "simulate", "estimate", "legality", "results.schema", "calibrate.intervals"},
     "calibrate": {
         "checks", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document", "report.formats",
         "report.words",
@@ -41,27 +41,32 @@ ALLOWED: dict[str, set[str]] = {
     "execute": {"schedules", "simulate", "toy"},
     "report": DRAWN | {"simulate.beside"},
     "demo_config": set(),
+    "grid_config": set(),
     "task_config": set(),
-    "config": {"checks", "specs", "schedules", "demo_config", "task_config"},
+    "config": {"checks", "specs", "schedules", "demo_config", "grid_config", "task_config"},
     "errors": {"checks", "config"},
     "swept": {"config"},
-    "compose": {"checks", "config", "errors", "specs", "schedules"},
+    "expand": {"checks", "config", "errors", "plan.axes", "plan.space"},
+    "compose": {"checks", "config", "errors", "specs", "schedules", "expand", "plan.axes", "plan.names", "plan.space"},
+    "progress": set(),
+    "dry_run": {"checks", "plan.space", "report.document"},
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
-        "tasks", "compose",
+        "tasks", "compose", "dry_run", "progress",
     },
     "api": {
         "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",
+        "plan.space",
     },
     "__init__": {"api"},
-    "hydra_plugins": {"checks", "specs", "compose", "study", "config", "errors"},
+    "hydra_plugins": {"checks", "specs", "compose", "expand", "study", "config", "errors"},
 }  # fmt: skip
 """Part of pipesim -> the parts it may import besides itself. A dotted name allows that module, or name, alone."""
 
 KNOW_TORCH = {"execute", "toy"}
 
-KNOW_HYDRA = {"config", "demo_config", "task_config", "compose", "errors", "hydra_plugins"}
+KNOW_HYDRA = {"config", "demo_config", "grid_config", "task_config", "compose", "expand", "errors", "hydra_plugins"}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -9,8 +9,6 @@ import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra_plugins import _pipesim_sweeper
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipesim import compose, config, expand
 
@@ -18,23 +16,28 @@ MOST_JOBS = 3
 """Jobs of one list that Hydra composes for comparison, at a tenth of a second each."""
 
 WORDS = (
-    "model=toy,mixtral_8x7b", "model=llama3_8b", "model=glob(llama2*)", "cluster=dgx_h100,dgx_a100", "schedule=gpipe,1f1b,zbv",
-    "schedule=choice(naive,hanayo)", "parallel=bloom,fsdp", "training=megatron", "stack=ideal,nanotron", "costs=lecture,full",
-    "experiment=execute", "experiment=validate,profile", "experiment=null,execute", "demo=bubble", "~task", "~experiment", "+demo=bubble",
-    "parallel.t=1,2,4", "parallel.t=range(1,4)", "parallel.t=8", "++parallel.t=1,2", "+parallel.t=3", "parallel.p=range(2,9,3)",
-    "parallel.p=shuffle(1,2,3)", "parallel.p=sort(3,1,2)", "parallel.d=null,2", "parallel.d=8", "parallel.t=int(1.5,2.5)",
-    "parallel.sequence_parallel=true,FALSE", "parallel.zero=0,1,1", "parallel.partition=even,[1,2,3]", "parallel.partition=[1,2],[3]",
-    "parallel.partition=balanced", "parallel.context=ring,'ulysses'", "training.recompute=none,full", "training.micro_batch=1,2",
-    "training.micro_batch=010,1_0", "training.seq_length=null,1024", "training.global_batch=choice(8,16)", "training.dropout=yes,no",
-    "training.recompute_layers=1,null,[1,2]", "model.name='two words','a,b'", 'model.name="it\'s","試驗"', "model.name=''",
-    "model.name=null", "model.name=a b,c", "model.name='${cluster.name}',x", "model.name=${cluster.name}", "cluster.name=y,z",
-    "cluster.name=${model.source}", "model.source=12,1e3", "model.moe.top_k=1,8", "model.moe=null", "model.moe.experts=4",
-    "+model.extra=1,2", "+cluster.peak_tflops.fp4=1,2", "~cluster.peak_tflops.bf16", "cluster.peak_tflops={bf16: 1},{bf16: 2}",
-    "cluster.peak_tflops.bf16=1,2", "cluster.peak_tflops.bf16=7", "cluster.peak_tflops={bf16: 9}", "cluster.memory_gb=80,1e2",
-    "cluster.memory_gb=range(40,80,20)", "cluster.memory_gb=float(40,80)", "cluster.memory_gb=inf,nan", "cluster.gpus=384,8",
-    "stack.dp_overlap=0,0.5", "stack.gemm_efficiency.bf16=0.5,0.6", "lang=en,zh", "study.name=a,null", "study.name='null'",
-    "schedule.name=gpipe,vpp", "schedule.group=null,2", "task.execute.m=4,8", "task.execute.options={a: 1}", "nothing=1,2", "parallel.q=1,2",
-    "hydra.job.name=a,b", "measurements=null,x", "grid=null,bloom_384", "model.layers=abc,4", "model.layers=???",
+    "model=toy,mixtral_8x7b", "model=llama3_8b", "model=glob(llama2*)", "cluster=dgx_h100,dgx_a100",
+    "schedule=gpipe,1f1b,zbv", "schedule=choice(naive,hanayo)", "parallel=bloom,fsdp", "training=megatron",
+    "stack=ideal,nanotron", "costs=lecture,full", "experiment=execute", "experiment=validate,profile",
+    "experiment=null,execute", "demo=bubble", "~task", "~experiment", "+demo=bubble", "parallel.t=1,2,4",
+    "parallel.t=range(1,4)", "parallel.t=8", "++parallel.t=1,2", "+parallel.t=3", "parallel.p=range(2,9,3)",
+    "parallel.p=shuffle(1,2,3)", "parallel.p=sort(3,1,2)", "parallel.d=null,2", "parallel.d=8",
+    "parallel.t=int(1.5,2.5)", "parallel.sequence_parallel=true,FALSE", "parallel.zero=0,1,1",
+    "parallel.partition=even,[1,2,3]", "parallel.partition=[1,2],[3]", "parallel.partition=balanced",
+    "parallel.context=ring,'ulysses'", "training.recompute=none,full", "training.micro_batch=1,2",
+    "training.micro_batch=010,1_0", "training.seq_length=null,1024", "training.global_batch=choice(8,16)",
+    "training.dropout=yes,no", "training.recompute_layers=1,null,[1,2]", "model.name='two words','a,b'",
+    'model.name="it\'s","試驗"', "model.name=''", "model.name=null", "model.name=a b,c",
+    "model.name='${cluster.name}',x", "model.name=${cluster.name}", "cluster.name=y,z",
+    "cluster.name=${model.source}", "model.source=12,1e3", "model.moe.top_k=1,8", "model.moe=null",
+    "model.moe.experts=4", "+model.extra=1,2", "+cluster.peak_tflops.fp4=1,2", "~cluster.peak_tflops.bf16",
+    "cluster.peak_tflops={bf16: 1},{bf16: 2}", "cluster.peak_tflops.bf16=1,2", "cluster.peak_tflops.bf16=7",
+    "cluster.peak_tflops={bf16: 9}", "cluster.memory_gb=80,1e2", "cluster.memory_gb=range(40,80,20)",
+    "cluster.memory_gb=float(40,80)", "cluster.memory_gb=inf,nan", "cluster.gpus=384,8",
+    "stack.dp_overlap=0,0.5", "stack.gemm_efficiency.bf16=0.5,0.6", "lang=en,zh", "study.name=a,null",
+    "study.name='null'", "schedule.name=gpipe,vpp", "schedule.group=null,2", "task.execute.m=4,8",
+    "task.execute.options={a: 1}", "nothing=1,2", "parallel.q=1,2", "hydra.job.name=a,b",
+    "measurements=null,x", "grid=null,bloom_384", "model.layers=abc,4", "model.layers=???",
 )  # fmt: skip
 
 

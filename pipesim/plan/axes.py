@@ -75,8 +75,10 @@ def _rule(where: str, keys: tuple[str, ...], rule: Mapping[str, Any]) -> Asked:
         raise Invalid([f"{where}: {dict(rule)} must be one of {RULES}.{nearest}"])
     ((kind, bounds),) = rule.items()
     where = f"{where}: {kind}: {bounds}"
+    if kind == "divisors_of" and isinstance(bounds, str):
+        return Asked(keys, divisors_of=bounds)
     if kind == "divisors_of":
-        return Asked(keys, divisors_of=bounds) if isinstance(bounds, str) else Asked(keys, _numbers(divisors(_whole(where, bounds))))
+        return Asked(keys, _numbers(divisors(_whole(where, bounds))))
     most = 3 if kind == "range" else 2
     if not isinstance(bounds, list) or not 2 <= len(bounds) <= most:
         raise Invalid([f"{where} must be [first, last{', step' if kind == 'range' else ''}], both included."])
@@ -92,7 +94,9 @@ def _powers_of_two(where: str, first: int, last: int) -> Iterable[int]:
     for bound in (first, last):
         if bound & (bound - 1):
             raise Invalid(
-                [f"{where}: {bound} is no power of two. Nearest: {1 << bound.bit_length() - 1} or {1 << bound.bit_length()}."]
+                [
+                    f"{where}: {bound} is no power of two. Nearest: {1 << bound.bit_length() - 1} or {1 << bound.bit_length()}."
+                ]
             )
     return (1 << k for k in range(first.bit_length() - 1, last.bit_length()))
 

@@ -37,7 +37,9 @@ class Keeper:
     def __init__(self, conf: Mapping[str, Any]) -> None:
         self.top, self.per, self.pareto = conf["top"], list(conf["per"]), conf["pareto"]
         self.by, self.sign = conf["by"].lstrip("-"), -1.0 if conf["by"].startswith("-") else 1.0
-        numbers = [field.name for field in schema.SCHEMA if pa.types.is_floating(field.type) or pa.types.is_integer(field.type)]
+        numbers = [
+            field.name for field in schema.SCHEMA if pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
+        ]
         scalars = [field.name for field in schema.SCHEMA if not pa.types.is_nested(field.type)]
         problems = _unknown("by", [self.by], numbers) + _unknown("per", self.per, scalars)
         if self.top < 0:
@@ -105,7 +107,9 @@ def _top(groups: IntArray, values: NDArray[np.float64], count: int) -> IntArray:
     return ranked[place < count]
 
 
-def _front(groups: IntArray, gpus: NDArray[np.float64], step: NDArray[np.float64], memory: NDArray[np.float64]) -> list[int]:
+def _front(
+    groups: IntArray, gpus: NDArray[np.float64], step: NDArray[np.float64], memory: NDArray[np.float64]
+) -> list[int]:
     """Rows of each group that no other row dominates: at most as much of everything and less of something.
 
     Rows of as many GPUs are thinned out first, as arrays; what is left meets the rows of fewer GPUs on a staircase.
@@ -137,14 +141,16 @@ def _undominated_of_as_many(groups: IntArray, gpus: Any, step: Any, memory: Any)
     new[1:] = (np.diff(groups) != 0) | (np.diff(gpus) != 0)
     block = np.cumsum(new)
     rank = np.unique(memory, return_inverse=True)[1]
-    falling = rank - block * (len(rank) + 1)  # a later block lies below all earlier ones, so that the minimum starts anew
+    falling = rank - block * (
+        len(rank) + 1
+    )  # a later block lies below all earlier ones, so that the minimum starts anew
     least = np.minimum.accumulate(falling)
     before = np.concatenate([[np.iinfo(np.int64).max], least[:-1]])
     same = np.zeros(len(groups), bool)
     same[1:] = ~new[1:] & (np.diff(step) == 0) & (np.diff(memory) == 0)
     better = new | (falling < before)
     first = np.maximum.accumulate(np.where(same, 0, np.arange(len(groups))))
-    return better[first]
+    return np.asarray(better[first])
 
 
 def _dominated(stairs: tuple[list[float], list[float]], step: float, memory: float) -> bool:

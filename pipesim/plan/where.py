@@ -6,7 +6,7 @@ import ast
 import difflib
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,9 @@ def holds(condition: str, names: Mapping[str, Any]) -> Mask:
     except _Wrong as error:
         raise Invalid([f"grid.where: {condition!r}: {error}"]) from None
     if found.dtype.kind != "b":
-        raise Invalid([f"grid.where: {condition!r} is {_KINDS[found.dtype.kind]}, no condition. Compare it with something."])
+        raise Invalid(
+            [f"grid.where: {condition!r} is {_KINDS[found.dtype.kind]}, no condition. Compare it with something."]
+        )
     return found
 
 
@@ -68,12 +70,15 @@ def used(condition: str) -> set[str]:
 def tree(condition: str) -> ast.expr:
     """Raises ``Invalid`` for a text that is no expression."""
     if len(condition) > LONGEST:
-        raise Invalid([f"grid.where: {condition[:40]!r}… has {len(condition):,} characters; at most {LONGEST:,} are read."])
+        raise Invalid(
+            [f"grid.where: {condition[:40]!r}… has {len(condition):,} characters; at most {LONGEST:,} are read."]
+        )
     try:
         return ast.parse(condition.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         why = error.msg if isinstance(error, SyntaxError) else "it cannot be read"
-        raise Invalid([f"grid.where: {condition!r} is no condition: {why}. Nearest: a comparison such as t <= gpus_per_node."]) from None
+        nearest = "Nearest: a comparison such as t <= gpus_per_node."
+        raise Invalid([f"grid.where: {condition!r} is no condition: {why}. {nearest}"]) from None
 
 
 class _Wrong(Exception):
@@ -99,7 +104,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> NDArray[Any]:
             sides = [node.left, *node.comparators]
             pairs = zip(sides, node.ops, sides[1:], strict=False)
             return np.asarray(np.logical_and.reduce(np.broadcast_arrays(*(_compared(*pair, names) for pair in pairs))))
-    _refuse(node)
+    raise _no_part(node)
 
 
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, names: Mapping[str, Any]) -> NDArray[Any]:
@@ -149,11 +154,11 @@ def _dotted(node: ast.expr) -> str:
         return f"{_dotted(node.value)}.{node.attr}"
     if isinstance(node, ast.Name):
         return node.id
-    _refuse(node)
+    raise _no_part(node)
 
 
-def _refuse(node: ast.expr) -> NoReturn:
-    raise _Wrong(
+def _no_part(node: ast.expr) -> _Wrong:
+    return _Wrong(
         f"{ast.unparse(node)} cannot stand here; there are names, numbers, texts, lists after in, + - * / // % **, "
         "comparisons, and, or, not."
     )
