@@ -61,10 +61,10 @@ def _read(keys: tuple[str, ...], values: Any) -> Asked:
 
 
 def _zipped(where: str, width: int, values: Any) -> tuple[tuple[Any, ...], ...]:
-    wrong = [each for each in values if not isinstance(each, list) or len(each) != width] if values else []
-    if not isinstance(values, list) or wrong:
-        shown = wrong[0] if wrong else values
-        raise Invalid([f"{where}: {shown!r} must be a list of {width} values, one for each key."])
+    if not isinstance(values, list):
+        raise Invalid([f"{where}: {values!r} must be a list of values for {width} keys, such as [[1, 512], [2, 1024]]."])
+    if wrong := [each for each in values if not isinstance(each, list) or len(each) != width]:
+        raise Invalid([f"{where}: {wrong[0]!r} must be a list of {width} values, one for each key."])
     return _checked(where, [tuple(each) for each in values])
 
 
