@@ -72,7 +72,7 @@ def grid(command, tmp_path):  # noqa: F811
 
     def run(content, *arguments):
         (folder / "mine.yaml").write_text(yaml.safe_dump({"name": "mine", **content}), encoding="utf-8")
-        code, out, err, study = command(*arguments, "--config-dir", str(folder.parent), "grid=mine")
+        code, out, err, study = command("--config-dir", str(folder.parent), *arguments, "grid=mine")
         return code, out, err, store.read(study) if study.exists() else None
 
     return run
