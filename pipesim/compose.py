@@ -146,6 +146,10 @@ def _grid(grid: Mapping[str, Any], overrides: list[str]) -> list[Space]:
     from hydra import compose
     from hydra.core.global_hydra import GlobalHydra
 
+    from pipesim.plan.keep import Keeper
+
+    if grid["keep"] is not None:
+        Keeper(grid["keep"])  # which refuses what it cannot keep by
     name = f"grid.name={grid['name']}"
     given = {override.lstrip("+").partition("=")[0]: override for override in overrides}
     where = [grid["where"]] if isinstance(grid["where"], str) else grid["where"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from pipesim.checks import Invalid
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
 from pipesim.plan import grid, names
+from pipesim.plan.keep import Keeper
 from pipesim.plan.space import Slice, Space
 from pipesim.report import figures, html, markdown, terminal, trace
 from pipesim.report.document import Document
@@ -44,6 +46,7 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
     kind = _kind(first, swept)
     about = manifest.about(kind, overrides, first)
     files: dict[str, str | bytes] = {}
+    kept = ""
     if kind == "demo":
         document, rows = demos.run(first)
     elif kind == "task":
@@ -55,7 +58,15 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
         rows = evaluate(spaces)
         if kind == "layout" and rows[0]["status"] == "invalid":
             raise Invalid(rows[0]["reason"].splitlines())
+        if kind == "sweep" and (first["grid"] or {}).get("keep") is not None:
+            keeper = Keeper(first["grid"]["keep"])
+            keeper.add(schema.table(rows))
+            rows, kept = keeper.table().to_pylist(), keeper.told()
         document = page(kind, rows, about)
+        if kept:
+            opening = document.sections[0]
+            opening = dataclasses.replace(opening, blocks=(kept, *opening.blocks))
+            document = dataclasses.replace(document, sections=(opening, *document.sections[1:]))
     with folders.new_study(_root(), first["study"]["name"] or _name(kind, configs), first["study"]["dir"]) as staging:
         for name, content in files.items():
             staging.write(name, content)

@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": {"checks", "config"},
     "swept": {"config"},
     "expand": {"checks", "config", "errors", "plan.axes", "plan.space"},
-    "compose": {"checks", "config", "errors", "specs", "schedules", "expand", "plan.axes", "plan.names", "plan.space"},
+    "compose": {"checks", "config", "errors", "specs", "schedules", "expand", "plan.axes", "plan.keep", "plan.names", "plan.space"},
     "progress": set(),
     "dry_run": {"checks", "plan.space", "report.document"},
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},

@@ -105,6 +105,15 @@ def test_the_divisors_of_an_axis_follow_it(grid):
     assert sorted(row["p"] for row in rows) == sorted([1, 2, 3, 6, 1, 2, 5, 10])
 
 
+def test_a_grid_keeps_what_is_asked_and_tells_how_many_were_evaluated(grid):
+    axes = {"parallel.t": {"log2": [1, 8]}, "parallel.p": [6, 12, 24], "training.micro_batch": [1, 2, 4]}
+    code, out, err, rows = grid({"axes": axes, "keep": {"top": 2, "by": "-mfu", "pareto": False}})
+    assert (code, err) == (errors.OK, "")
+    assert [row["fits"] for row in rows] == [True, True]
+    assert "Of 36 points that were evaluated" in " ".join(out.split())
+    assert "the table keeps 2: the 2 with the largest mfu of each model and cluster that fit." in " ".join(out.split())
+
+
 @pytest.mark.parametrize(
     ("content", "arguments", "words"),
     [
@@ -118,6 +127,7 @@ def test_the_divisors_of_an_axis_follow_it(grid):
         ({"axes": {"parallel.t": ["many"]}}, [], ["parallel.t", "many"]),
         ({"axes": {"parallel.tt": [1]}}, [], ["parallel.tt"]),
         ({"axes": {"parallel.t": [1]}, "keep": {"topp": 3}}, [], ["topp"]),
+        ({"axes": {"parallel.t": [1]}, "keep": {"by": "step_time"}}, [], ["grid.keep.by", "Nearest: step_time_s"]),
         ({"axes": {"model": ["gpt3_157b"]}}, [], ["gpt3_157b", "Nearest: gpt3_175b"]),
     ],
 )  # fmt: skip

@@ -62,7 +62,9 @@ def _read(keys: tuple[str, ...], values: Any) -> Asked:
 
 def _zipped(where: str, width: int, values: Any) -> tuple[tuple[Any, ...], ...]:
     if not isinstance(values, list):
-        raise Invalid([f"{where}: {values!r} must be a list of values for {width} keys, such as [[1, 512], [2, 1024]]."])
+        raise Invalid(
+            [f"{where}: {values!r} must be a list of values for {width} keys, such as [[1, 512], [2, 1024]]."]
+        )
     if wrong := [each for each in values if not isinstance(each, list) or len(each) != width]:
         raise Invalid([f"{where}: {wrong[0]!r} must be a list of {width} values, one for each key."])
     return _checked(where, [tuple(each) for each in values])

@@ -31,6 +31,8 @@ class Keeper:
     then by their order; with ``pareto`` also each group's rows that fit and that no other beats in step time, memory or
     GPUs without losing in one; and the first failed. Memory is what it keeps and one part.
 
+    What a keeper keeps of parts that keepers of the same kind have thinned out is what it keeps of the whole.
+
     Raises ``Invalid`` for columns that are not there.
     """
 
@@ -63,6 +65,18 @@ class Keeper:
     def table(self) -> pa.Table:
         """The rows kept, in the order in which they were added."""
         return self._parts[0] if self._parts else schema.SCHEMA.empty_table()
+
+    def told(self) -> str:
+        """What was evaluated and what of it is kept, as a sentence for the report."""
+        statuses = {"ok": "fit", "infeasible": "do not fit", "invalid": "break rules", "failed": "failed"}
+        counted = ", ".join(f"{self.counts[each]:,} {word}" for each, word in statuses.items() if self.counts[each])
+        groups = f" of each {' and '.join(self.per)}" if self.per else ""
+        order = "largest" if self.sign < 0 else "smallest"
+        front = ", and the Pareto front of step time, memory and GPUs" if self.pareto else ""
+        return (
+            f"Of {self.counts.total():,} points that were evaluated ({counted}) the table keeps {self.table().num_rows:,}: the "
+            f"{self.top:,} with the {order} {self.by}{groups} that fit{front}."
+        )
 
     def _kept(self, table: pa.Table) -> Mask:
         kept = np.zeros(table.num_rows, bool)
