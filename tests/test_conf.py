@@ -95,7 +95,7 @@ def test_every_value_of_every_grid_builds(hydra, name):
     for axis in axes.read(OmegaConf.to_container(composition.grid.axes)):
         texts = tuple(tuple(map(compose.typed, value)) for value in axis.values)
         found = configs(expand(*hydra, [], [axis._replace(values=texts)]))
-        assert len({config.point_id(each) for each in found}) == len(found) > 1
+        assert len({config.point_id(each) for each in found}) == len(found) >= 1
         for each in found:
             config.build(each)
 

@@ -123,7 +123,8 @@ def test_axes_stand_in_one_order_words_first_and_numbers_last(hydra):
     asked = {
         "training.seq_length": ["1024", "2048"], "training.micro_batch": ["2", "1"], "model.layers": ["8", "4"],
         "parallel.p": ["1", "2"],
-        "schedule": ["gpipe", "1f1b"], "parallel.t": ["2", "1", "2"], "training.recompute": ["none", "full"], "parallel.zero": ["1", "0"],
+        "schedule": ["gpipe", "1f1b"], "parallel.t": ["2", "1", "2"],
+        "training.recompute": ["none", "full"], "parallel.zero": ["1", "0"],
     }  # fmt: skip
     spaces = expand.expand(make, loader, ["model=toy"], asked)
     assert [space.base["schedule"]["name"] for space in spaces] == ["gpipe", "1f1b"]
@@ -138,8 +139,10 @@ def test_axes_stand_in_one_order_words_first_and_numbers_last(hydra):
 OWN = {
     "model/plain.yaml": "name: plain\nlayers: 4\nhidden: 8\nheads: 2\nvocab: 16\ncontext: 8\n",
     "model/like.yaml": "defaults: [toy]\nname: like\n",
-    "model/global.yaml": "# @package _global_\ncluster:\n  gpus: 384\n  name: from model\nmodel:\n  name: global\n  layers: 2\n  "
-    "hidden: 8\n  heads: 2\n  vocab: 16\n  context: 8\n",
+    "schedule/global.yaml": "# @package _global_\nschedule:\n  name: gpipe\nmodel:\n  source: from schedule\n",
+    "experiment/pairs.yaml": "# @package _global_\ndefaults:\n  - override /costs: ${stack}\n",
+    "costs/nemo.yaml": "kind: lecture\n",
+    "costs/ideal.yaml": "kind: lecture\nsource: pair\n",
     "model/follows.yaml": "defaults: [toy]\nname: ${cluster.name}\n",
     "experiment/chooses.yaml": "# @package _global_\ndefaults:\n  - override /stack: nanotron\nparallel:\n  t: 3\n",
     "cluster/chooses.yaml": "defaults: [dgx_a100]\nchip: other\n",
@@ -166,8 +169,9 @@ def own(hydra, tmp_path_factory):
     [
         {"model": ["toy", "plain"], "cluster": ["dgx_h100", "dgx_a100"], "parallel.t": ["1", "2"]},
         {"model": ["toy", "like"], "cluster": ["dgx_h100", "chooses"], "schedule": ["gpipe", "1f1b"]},
-        {"cluster": ["jean_zay_a100", "dgx_h100"], "model": ["toy", "global"], "cluster.memory_gb": ["1", "2"]},
+        {"model": ["toy", "plain"], "schedule": ["1f1b", "global"], "cluster.memory_gb": ["1", "2"]},
         {"model": ["toy", "follows"], "cluster": ["jean_zay_a100", "dgx_h100"], "parallel.t": ["1", "2"]},
+        {"experiment": ["pairs"], "stack": ["ideal", "nemo"], "model": ["toy", "plain"]},
         {"experiment": ["chooses", "execute"], "stack": ["ideal", "nemo"], "model": ["toy", "plain"]},
     ],
 )

@@ -198,7 +198,8 @@ def test_too_many_combinations_are_sampled_the_same_each_time():
     ("reason", "found"),
     [
         (
-            "parallel.t=5 x parallel.p=6 = 30 does not divide cluster.gpus=384, so no whole parallel.d is left. Nearest: parallel.t=4 or 8. "
+            "parallel.t=5 x parallel.p=6 = 30 does not divide cluster.gpus=384, so no whole parallel.d is left. "
+            "Nearest: parallel.t=4 or 8. "
             "parallel.e=2 needs a mixture of experts, and model.name=toy has none. Nearest: parallel.e=1.",
             [
                 "parallel.t x parallel.p does not divide cluster.gpus, so no whole parallel.d is left",

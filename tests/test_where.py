@@ -115,8 +115,9 @@ def test_conditions_are_pythons_arithmetic(t, p, gpus, sign):
 def space():
     with compose.composer() as (make, loader):
         axes = {
-            "training.recompute": ["none", "full"], "parallel.sequence_parallel": ["true", "false"], "schedule.name": ["vpp", "1f1b"],
-            "parallel.t": ["1", "8", "16"], "parallel.d": ["null", "2"], "parallel.v": ["null", "4"],
+            "training.recompute": ["none", "full"], "parallel.sequence_parallel": ["true", "false"],
+            "schedule.name": ["vpp", "1f1b"], "parallel.t": ["1", "8", "16"],
+            "parallel.d": ["null", "2"], "parallel.v": ["null", "4"],
         }  # fmt: skip
         (found,) = compose.expand(make, loader, ["parallel.p=4"], axes)
     return found
