@@ -38,7 +38,7 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
     Raises ``Invalid`` for a single layout that breaks rules and for settings that cannot work, ``FailedPoints`` after
     the study is written if any of its points failed.
     """
-    if spaces and spaces[0].base["study"]["dry_run"]:
+    if spaces and spaces[0].base["study"].get("dry_run"):
         terminal.print_document(dry_run.document(dry_run.count(spaces, _table)))
         return None
     configs = asked([Slice(space, 0, len(space)) for space in spaces])
