@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipesim import legality
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
+from pipesim.plan.space import Space
 from pipesim.schedules import canonical_name, make_schedule, read_schedule, schedule_names
 from pipesim.simulate import simulate, steady_period_s
 
@@ -70,7 +71,7 @@ def estimate(
     from pipesim import config, study
 
     axes: dict[str, list[Any]] = {}
-    configs = _asked(
+    spaces = _asked(
         axes,
         model=model,
         cluster=cluster,
@@ -82,9 +83,9 @@ def estimate(
     )
     if axes:
         raise Invalid([f"{key} is a list: an estimate is of one layout; use pipesim.sweep." for key in axes])
-    (asked,) = configs
-    legality.resolve(config.build(asked))
-    (row,) = study.evaluate([asked])
+    (space,) = spaces
+    legality.resolve(config.build(space.base))
+    (row,) = study.evaluate(spaces)
     if row["status"] == "failed":
         raise RuntimeError(row["reason"])
     return Estimate(row)
@@ -120,8 +121,8 @@ def sweep(
     return frame(study.evaluate(asked))
 
 
-def _asked(axes: dict[str, list[Any]], overrides: Sequence[str], **choices: Any) -> list[dict[str, Any]]:
-    """Plain configs of all combinations; lists become axes, except the one list that is a value: a partition.
+def _asked(axes: dict[str, list[Any]], overrides: Sequence[str], **choices: Any) -> list[Space]:
+    """Spaces of all combinations; lists become axes, except the one list that is a value: a partition.
 
     Raises ``Invalid`` for whatever cannot be composed.
     """
@@ -140,7 +141,7 @@ def _asked(axes: dict[str, list[Any]], overrides: Sequence[str], **choices: Any)
                 fixed.append(f"{key}={compose.typed(value)}")
     try:
         with compose.composer() as (make, loader):
-            return list(compose.expand(make, loader, fixed, axes))
+            return compose.expand(make, loader, fixed, axes)
     except Exception as error:
         message = errors.explain(error)
         if message is None:

@@ -1,38 +1,39 @@
-"""Composes configs through Hydra, expands the axes of a sweep, and keeps what Hydra's jobs asked for."""
+"""Composes configs through Hydra, and keeps what its jobs asked for as spaces of points."""
 
 from __future__ import annotations
 
-import functools
-import itertools
+import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipesim import config, errors
 from pipesim.checks import Invalid
+from pipesim.expand import Compose
+from pipesim.expand import expand as expand
+from pipesim.plan import axes as axes_
+from pipesim.plan import names
+from pipesim.plan.space import Axis, Space
 from pipesim.schedules import canonical_name
 
 VERSION_BASE = "1.3"
 JOBS_VARIABLE = "PIPESIM_JOBS"
 """The environment variable with the folder in which jobs leave what they were asked; ``conf/config.yaml`` reads it."""
 
-Compose = Callable[[list[str]], DictConfig]
-
 
 class Asked(NamedTuple):
-    """What Hydra's jobs were asked, in their order: plain configs, and the overrides as typed."""
+    """What Hydra's jobs were asked, in their order: spaces of plain configs, and the overrides as typed."""
 
-    configs: list[dict[str, Any]]
+    spaces: list[Space]
     overrides: list[str]
     swept: bool
 
@@ -45,7 +46,10 @@ def composer() -> Iterator[tuple[Compose, ConfigLoader]]:
 
     config.register_schema()
     with initialize_config_dir(config_dir=str(config.CONF_DIR), version_base=VERSION_BASE):
-        yield lambda overrides: compose("config", overrides), GlobalHydra.instance().config_loader()
+        yield (
+            lambda overrides: compose("config", overrides, return_hydra_config=True),
+            GlobalHydra.instance().config_loader(),
+        )
 
 
 TEXTS = ("study.dir", "study.name", "schedule.path", "measurements")
@@ -76,60 +80,6 @@ def with_canonical_schedules(words: Sequence[str]) -> list[str]:
     ]
 
 
-def expand(
-    compose: Compose, loader: ConfigLoader, fixed: Sequence[str], axes: Mapping[str, Sequence[str]]
-) -> Iterator[dict[str, Any]]:
-    """The plain config of every combination of ``axes`` (key -> values as they are typed on a command line).
-
-    Composes once for each combination of group choices, checks each value of a plain key there once against the schema,
-    and sets it in a copy; the result is what Hydra would compose for that job.
-    """
-    values = {key: texts for key, texts in axes.items() if not any(_is_composed(key, text, loader) for text in texts)}
-    composed = {key: texts for key, texts in axes.items() if key not in values}
-    for choices in itertools.product(*([f"{key}={text}" for text in texts] for key, texts in composed.items())):
-        composition = compose([*fixed, *choices])
-        config.refuse_unknown(composition)
-        if _has_interpolation(composition):  # a value may follow another: nothing can be set without resolving anew
-            for settings in itertools.product(*([f"{key}={text}" for text in texts] for key, texts in values.items())):
-                yield config.plain(compose([*fixed, *choices, *settings]))
-            continue
-        checked = [
-            [(key.split("."), _checked(composition, key, text)) for text in texts] for key, texts in values.items()
-        ]
-        base = config.plain(composition)
-        for changes in itertools.product(*checked):
-            yield functools.reduce(lambda changed, change: _with(changed, *change), changes, base)
-
-
-def _is_composed(key: str, text: str, loader: ConfigLoader) -> bool:
-    """Whether this needs composing anew: a group's choice, an added or deleted key, Hydra's own, a mapping, a reference."""
-    plain_key = all(part.isidentifier() for part in key.split("."))
-    return (
-        not plain_key
-        or key.split(".")[0] == "hydra"
-        or any(sign in text for sign in ("{", "???"))
-        or bool(loader.get_group_options(key))
-    )
-
-
-def _has_interpolation(composition: DictConfig) -> bool:
-    own = {key: value for key, value in OmegaConf.to_container(composition).items() if key != "hydra"}  # type: ignore[union-attr]
-    return "${" in json.dumps(own, default=str)
-
-
-def _checked(composition: DictConfig, key: str, text: str) -> Any:
-    """The value as the schema takes it: parsed by Hydra, converted and refused by OmegaConf."""
-    OmegaConf.update(composition, key, OverridesParser.create().parse_override(f"{key}={text}").value())
-    value = OmegaConf.select(composition, key)
-    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-
-
-def _with(config: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """A copy that differs at ``path`` and shares everything else."""
-    first, *rest = path
-    return {**config, first: _with(config[first], rest, value) if rest else value}
-
-
 def record(composition: DictConfig) -> None:
     """A Hydra job's whole work: leaves its config, or those of its grid, for ``recorded``. Jobs may be other processes."""
     from hydra.core.hydra_config import HydraConfig
@@ -142,20 +92,23 @@ def record(composition: DictConfig) -> None:
     number = job.job.num if swept else 0
     try:
         config.refuse_unknown(composition)
-        configs = [config.plain(composition)]
-        if configs[0]["grid"] is not None and configs[0]["demo"] is not None:
+        spaces = [Space(base=config.plain(composition))]
+        grid = spaces[0].base["grid"]
+        if grid is not None and spaces[0].base["demo"] is not None:
             raise Invalid(["demo and grid are both given: a demo has cases of its own. Leave one out."])
-        if configs[0]["grid"] is not None:
-            refuse_swept_grid(configs if swept else [])
-            configs, swept = list(_grid(configs[0]["grid"]["axes"], overrides)), True
-        content: dict[str, Any] = Asked(configs, overrides, swept)._asdict()
+        if grid is not None:
+            refuse_swept_grid(spaces if swept else [])
+            spaces, swept = _grid(grid, overrides), True
+        content: dict[str, Any] = {
+            "spaces": [dataclasses.asdict(space) for space in spaces], "overrides": overrides, "swept": swept,
+        }  # fmt: skip
     except (Invalid, OmegaConfBaseException, HydraException) as error:
         content = {"problems": [errors.explain(error)]}
     (Path(os.environ[JOBS_VARIABLE]) / f"{number:09d}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def refuse_swept_grid(configs: Sequence[Mapping[str, Any]]) -> None:
-    if any(each["grid"] is not None for each in configs):
+def refuse_swept_grid(spaces: Sequence[Space]) -> None:
+    if any(space.base["grid"] is not None for space in spaces):
         raise Invalid(["grid: it brings axes of its own and cannot be swept; run it without -m."])
 
 
@@ -169,10 +122,15 @@ def recorded(folder: Path) -> Asked | None:
         return None
     if problems := [problem for content in contents for problem in content.get("problems", [])]:
         raise Invalid(list(dict.fromkeys(problems)))
-    jobs = [Asked(**content) for content in contents]
-    configs = [asked for job in jobs for asked in job.configs]
+    jobs = [Asked([_space(each) for each in job["spaces"]], job["overrides"], job["swept"]) for job in contents]
+    spaces = [space for job in jobs for space in job.spaces]
     overrides = jobs[0].overrides if len(jobs) == 1 else _together([job.overrides for job in jobs])
-    return Asked(configs, overrides, jobs[0].swept)
+    return Asked(spaces, overrides, jobs[0].swept)
+
+
+def _space(content: Mapping[str, Any]) -> Space:
+    axes = [Axis(keys=tuple(axis["keys"]), values=tuple(map(tuple, axis["values"]))) for axis in content["axes"]]
+    return Space(base=content["base"], axes=tuple(axes), where=tuple(content["where"]))
 
 
 def _together(jobs: Sequence[Sequence[str]]) -> list[str]:
@@ -183,13 +141,40 @@ def _together(jobs: Sequence[Sequence[str]]) -> list[str]:
     return [f"{key}={','.join(each)}" for key, each in values.items()]
 
 
-def _grid(axes: Mapping[str, Sequence[Any]], overrides: list[str]) -> Iterator[dict[str, Any]]:
+def _grid(grid: Mapping[str, Any], overrides: list[str]) -> list[Space]:
+    """The spaces of a declared grid, on top of what else was asked."""
     from hydra import compose
     from hydra.core.global_hydra import GlobalHydra
 
-    texts = {key: [typed(value) for value in values] for key, values in axes.items()}
-    loader = GlobalHydra.instance().config_loader()
-    return expand(lambda more: compose("config", more), loader, overrides, texts)
+    from pipesim.plan.keep import Keeper
+
+    if grid["keep"] is not None:
+        Keeper(grid["keep"])  # which refuses what it cannot keep by
+    name = f"grid.name={grid['name']}"
+    given = {override.lstrip("+").partition("=")[0]: override for override in overrides}
+    where = [grid["where"]] if isinstance(grid["where"], str) else grid["where"]
+    problems = [
+        f"{given[key]}: {key} is an axis of {name}. Leave it out, or change the grid's own values."
+        for key in (key.strip() for keys in grid["axes"] for key in keys.split(","))
+        if key in given
+    ]
+    if not isinstance(where, list) or not all(isinstance(each, str) for each in where):
+        problems.append(f"grid.where={where!r} must be a condition or a list of them, such as t <= gpus_per_node.")
+    if problems:
+        raise Invalid(problems)
+    axes = [
+        axis._replace(values=tuple(tuple(map(typed, value)) for value in axis.values))
+        for axis in axes_.read(grid["axes"])
+    ]
+    spaces = expand(
+        lambda more: compose("config", more, return_hydra_config=True),
+        GlobalHydra.instance().config_loader(),
+        overrides,
+        axes,
+        tuple(where),
+    )
+    names.check(spaces)
+    return spaces
 
 
 def typed(value: Any) -> str:

@@ -15,6 +15,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from pipesim import checks, specs
 from pipesim.checks import Invalid
 from pipesim.demo_config import DemoConf
+from pipesim.grid_config import GridConf
 from pipesim.schedules import canonical_name
 from pipesim.specs import Point
 from pipesim.task_config import TaskConf
@@ -192,19 +193,15 @@ class CostsConf:
 
 
 @dataclass
-class GridConf:
-    """Config keys or groups with the values to combine, e.g. ``parallel.t: [1, 2, 4]`` or ``schedule: [gpipe, 1f1b]``."""
-
-    name: str = MISSING
-    axes: dict[str, list[Any]] = MISSING
-
-
-@dataclass
 class StudyConf:
-    """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken."""
+    """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken.
+
+    ``dry_run`` counts what is asked and what breaks which rule, and writes nothing.
+    """
 
     dir: str | None = None
     name: str | None = None
+    dry_run: bool = False
 
 
 @dataclass

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from pipesim import config as configs_
-from pipesim import demos, legality, tasks
+from pipesim import demos, dry_run, legality, tasks
 from pipesim.checks import Invalid
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
-from pipesim.plan import grid
-from pipesim.plan.space import Space, cut, total
+from pipesim.plan import grid, names
+from pipesim.plan.keep import Keeper
+from pipesim.plan.space import Slice, Space
 from pipesim.report import figures, html, markdown, terminal, trace
 from pipesim.report.document import Document
 from pipesim.report.layout_page import layout_page
@@ -27,16 +32,21 @@ from pipesim.swept import with_told
 LANGUAGES = ("en", "zh")
 
 
-def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool) -> Path:
+def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path | None:
     """Answers what was asked, prints it, writes the study and returns its folder.
 
     Raises ``Invalid`` for a single layout that breaks rules and for settings that cannot work, ``FailedPoints`` after
     the study is written if any of its points failed.
     """
+    if spaces and spaces[0].base["study"].get("dry_run"):
+        terminal.print_document(dry_run.document(dry_run.count(spaces, _table)))
+        return None
+    configs = asked([Slice(space, 0, len(space)) for space in spaces])
     first = _common(configs)
     kind = _kind(first, swept)
     about = manifest.about(kind, overrides, first)
     files: dict[str, str | bytes] = {}
+    kept = ""
     if kind == "demo":
         document, rows = demos.run(first)
     elif kind == "task":
@@ -45,10 +55,18 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
     else:
         if kind == "layout":
             legality.resolve(configs_.build(first))
-        rows = evaluate(configs)
+        rows = evaluate(spaces)
         if kind == "layout" and rows[0]["status"] == "invalid":
             raise Invalid(rows[0]["reason"].splitlines())
+        if kind == "sweep" and (first["grid"] or {}).get("keep") is not None:
+            keeper = Keeper(first["grid"]["keep"])
+            keeper.add(schema.table(rows))
+            rows, kept = keeper.table().to_pylist(), keeper.told()
         document = page(kind, rows, about)
+        if kept:
+            opening = document.sections[0]
+            opening = dataclasses.replace(opening, blocks=(kept, *opening.blocks))
+            document = dataclasses.replace(document, sections=(opening, *document.sections[1:]))
     with folders.new_study(_root(), first["study"]["name"] or _name(kind, configs), first["study"]["dir"]) as staging:
         for name, content in files.items():
             staging.write(name, content)
@@ -64,17 +82,33 @@ def run(configs: Sequence[dict[str, Any]], overrides: Sequence[str], swept: bool
     return staging.final
 
 
+def asked(slices: Sequence[Slice]) -> list[dict[str, Any]]:
+    """The plain config of every combination that is asked."""
+    return [
+        dict(part.space.config(part.start + index))
+        for part in slices
+        for index in np.flatnonzero(names.mask(part)).tolist()
+    ]
+
+
 def _kind(config: Mapping[str, Any], swept: bool) -> str:
     if config["demo"] is not None:
         return "demo"
     return "task" if tasks.chosen(config) else "sweep" if swept else "layout"
 
 
-def evaluate(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
+def evaluate(spaces: Sequence[Space]) -> list[Row]:
     """A row for every config, in the order of the table."""
-    spaces = with_told([Space(base=config) for config in configs])
-    rows: list[Row] = grid.evaluate(cut(spaces, 0, total(spaces)), details=True).to_pylist()
+    rows: list[Row] = grid.evaluate(cut(with_told(spaces), 0, total(spaces)), details=True).to_pylist()
     return rows
+
+
+def _table(slices: Sequence[Slice]) -> pa.Table:
+    configs = asked(slices)
+    points = [configs_.asked(each) for each in configs]
+    told = settings(configs)
+    known = ((row | {"settings": setting}, build) for (row, build), setting in zip(points, told, strict=True))
+    return schema.table(grid.rows(known))
 
 
 def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pipesim import compose, config
 from pipesim.legality import NONE
 from pipesim.plan import grid
 from pipesim.plan.asked import NUMBERS, Group
+from pipesim.plan.space import Space
 from pipesim.specs import LinkSpec, Point
 
 
@@ -20,6 +22,11 @@ from pipesim.specs import LinkSpec, Point
 def composed(*overrides: str) -> Point:
     with compose.composer() as (make, _):
         return config.build(config.plain(make(list(overrides))))
+
+
+def configs(spaces: Sequence[Space]) -> list[dict[str, Any]]:
+    """The plain config of every combination."""
+    return [dict(space.config(index)) for space in spaces for index in range(len(space))]
 
 
 def point(*overrides: str, **changes: Any) -> Point:

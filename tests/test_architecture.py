@@ -44,28 +44,33 @@ ALLOWED: dict[str, set[str]] = {
     "execute": {"schedules", "simulate", "toy"},
     "report": DRAWN | {"simulate.beside"},
     "demo_config": set(),
+    "grid_config": set(),
     "task_config": set(),
-    "config": {"checks", "specs", "schedules", "demo_config", "task_config"},
+    "config": {"checks", "specs", "schedules", "demo_config", "grid_config", "task_config"},
     "errors": {"checks", "config"},
     "point_id": set(),
     "swept": {"plan.space", "point_id"},
-    "compose": {"checks", "config", "errors", "specs", "schedules"},
+    "expand": {"checks", "config", "errors", "plan.axes", "plan.space"},
+    "compose": {"checks", "config", "errors", "specs", "schedules", "expand", "plan.axes", "plan.keep", "plan.names", "plan.space"},
+    "progress": set(),
+    "dry_run": {"checks", "plan.space", "report.document"},
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
-        "tasks", "compose",
+        "tasks", "compose", "dry_run", "progress",
     },
     "api": {
         "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",
+        "plan.space",
     },
     "__init__": {"api"},
-    "hydra_plugins": {"checks", "specs", "compose", "study", "config", "errors"},
+    "hydra_plugins": {"checks", "specs", "compose", "expand", "study", "config", "errors"},
 }  # fmt: skip
 """Part of pipesim -> the parts it may import besides itself. A dotted name allows that module, or name, alone."""
 
 KNOW_TORCH = {"execute", "toy"}
 
-KNOW_HYDRA = {"config", "demo_config", "task_config", "compose", "errors", "hydra_plugins"}
+KNOW_HYDRA = {"config", "demo_config", "grid_config", "task_config", "compose", "expand", "errors", "hydra_plugins"}
 
 
 def imports(path: Path) -> Iterator[str]:

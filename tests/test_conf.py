@@ -9,9 +9,12 @@ import re
 
 import pytest
 from omegaconf import OmegaConf
+from points import configs
 
 from pipesim import compose, config, legality, specs
 from pipesim.checks import Invalid
+from pipesim.expand import expand
+from pipesim.plan import axes
 
 GROUPS = {
     folder.name: sorted(path.stem for path in folder.glob("*.yaml"))
@@ -89,19 +92,20 @@ def test_every_model_fits_the_schema_and_builds_with_every_cluster(default, name
 def test_every_value_of_every_grid_builds(hydra, name):
     composition = hydra[0]([f"grid={name}"])
     assert composition.grid.name == name
-    for key, values in composition.grid.axes.items():
-        configs = list(compose.expand(*hydra, [], {key: [compose.typed(value) for value in values]}))
-        assert len({config.point_id(each) for each in configs}) == len(values) > 1
-        for each in configs:
+    for axis in axes.read(OmegaConf.to_container(composition.grid.axes)):
+        texts = tuple(tuple(map(compose.typed, value)) for value in axis.values)
+        found = configs(expand(*hydra, [], [axis._replace(values=texts)]))
+        assert len({config.point_id(each) for each in found}) == len(found) >= 1
+        for each in found:
             config.build(each)
 
 
 @pytest.mark.parametrize("name", GROUPS["experiment"])
 def test_every_experiment_composes_and_its_axes_build(hydra, name):
     hydra_own = OmegaConf.load(config.CONF_DIR / "experiment" / f"{name}.yaml").get("hydra")
-    axes = hydra_own.sweeper.params if hydra_own else {}
-    texts = {key: str(values).split(",") for key, values in axes.items()}
-    for each in compose.expand(*hydra, [f"experiment={name}"], texts):
+    params = hydra_own.sweeper.params if hydra_own else {}
+    texts = {key: str(values).split(",") for key, values in params.items()}
+    for each in configs(compose.expand(*hydra, [f"experiment={name}"], texts)):
         config.build(each)
 
 

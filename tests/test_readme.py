@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from points import configs
 
 from pipesim import compose, config, legality
 from pipesim.costs.parameters import total_parameters
@@ -57,7 +58,7 @@ def test_what_the_readme_tells_to_type_keeps_every_rule(command):
     axes = {key: value.split(",") for key, value in (word.split("=", 1) for word in words) if "," in value}
     fixed = [word for word in words if word.split("=")[0] not in axes]
     with compose.composer() as (make, loader):
-        for asked in compose.expand(make, loader, fixed, axes):
+        for asked in configs(compose.expand(make, loader, fixed, axes)):
             if asked["demo"] is None and asked["grid"] is None and not command.startswith("experiment"):
                 legality.resolve(config.build(asked))
 

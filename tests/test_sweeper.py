@@ -12,9 +12,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given
 from hypothesis import strategies as st
+from points import configs
 
 from pipesim import compose, config, errors
 from pipesim.checks import Invalid
+from pipesim.plan.space import Space
 from pipesim.results import store
 
 RUN = Path(__file__).parents[1] / "experiments" / "run.py"
@@ -75,10 +77,10 @@ AXES = {
 @pytest.mark.parametrize(("fixed", "axes"), AXES.values(), ids=AXES)
 def test_swept_configs_are_those_that_hydra_composes(hydra, fixed, axes):
     """Jobs of a sweep share a composition; the last one shows whether anything is left of those before it."""
-    configs = list(compose.expand(*hydra, fixed, axes))
-    assert len(configs) == math.prod(len(values) for values in axes.values())
+    found = configs(compose.expand(*hydra, fixed, axes))
+    assert len(found) == math.prod(len(values) for values in axes.values())
     last = [f"{key}={values[-1]}" for key, values in axes.items()]
-    assert configs[-1] == config.plain(hydra[0]([*fixed, *last]))
+    assert found[-1] == config.plain(hydra[0]([*fixed, *last]))
 
 
 def test_a_sweep_composes_once_for_each_combination_of_group_choices(hydra):
@@ -93,9 +95,10 @@ def test_a_sweep_composes_once_for_each_combination_of_group_choices(hydra):
         "schedule": ["gpipe", "1f1b"],
         "parallel.p": [str(p) for p in range(1, 16)],
     }
-    configs = list(compose.expand(counting, hydra[1], ["parallel.d=1"], axes))
+    spaces = compose.expand(counting, hydra[1], ["parallel.d=1"], axes)
     assert composed == [["parallel.d=1", "schedule=gpipe"], ["parallel.d=1", "schedule=1f1b"]]
-    asked = [(each["schedule"]["name"], each["parallel"]["t"], each["parallel"]["p"]) for each in configs]
+    assert [[axis.keys for axis in space.axes] for space in spaces] == [[("parallel.t",), ("parallel.p",)]] * 2
+    asked = [(each["schedule"]["name"], each["parallel"]["t"], each["parallel"]["p"]) for each in configs(spaces)]
     assert sorted(asked) == sorted(itertools.product(["gpipe", "1f1b"], range(1, 11), range(1, 16)))
     assert len(asked) == 300
 
@@ -160,13 +163,15 @@ def test_of_several_values_for_one_key_the_last_counts(command):
 
 def test_jobs_of_another_sweeper_are_put_together_in_their_order(tmp_path):
     for number, t in ((11, 4), (2, 1)):
-        job = {"configs": [{"t": t}], "overrides": [f"parallel.t={t}", "lang=en"], "swept": True}
+        space = {"base": {"t": t}, "axes": [], "where": []}
+        job = {"spaces": [space], "overrides": [f"parallel.t={t}", "lang=en"], "swept": True}
         (tmp_path / f"{number:09d}.json").write_text(json.dumps(job))
-    assert compose.recorded(tmp_path) == ([{"t": 1}, {"t": 4}], ["parallel.t=1,4", "lang=en"], True)
+    spaces = [Space(base={"t": 1}), Space(base={"t": 4})]
+    assert compose.recorded(tmp_path) == (spaces, ["parallel.t=1,4", "lang=en"], True)
 
 
 def test_a_mistake_in_any_job_is_said_once_and_stops_them_all(tmp_path):
-    (tmp_path / "0.json").write_text('{"configs": [], "overrides": [], "swept": true}')
+    (tmp_path / "0.json").write_text('{"spaces": [], "overrides": [], "swept": true}')
     for number in (1, 2):
         (tmp_path / f"{number}.json").write_text('{"problems": ["no such thing"]}')
     with pytest.raises(Invalid) as caught:

@@ -1,6 +1,7 @@
 """Rows of a sweep can be told apart, whatever was swept."""
 
 import pytest
+from points import configs
 
 from pipesim import compose, study, swept
 
@@ -11,14 +12,14 @@ def asked(**axes):
 
 
 def test_a_key_without_a_column_is_named_with_its_value():
-    configs = asked(**{"costs.hbm_efficiency": ["0.5", "0.7"], "parallel.t": ["4", "8"]})
-    assert swept.settings(configs) == [
+    spaces = asked(**{"costs.hbm_efficiency": ["0.5", "0.7"], "parallel.t": ["4", "8"]})
+    assert swept.settings(configs(spaces)) == [
         "costs.hbm_efficiency=0.5", "costs.hbm_efficiency=0.5", "costs.hbm_efficiency=0.7", "costs.hbm_efficiency=0.7",
     ]  # fmt: skip
 
 
 def test_what_a_choice_brings_along_is_not_named():
-    assert swept.settings(asked(model=["llama3_70b", "gpt3_175b"], schedule=["gpipe", "1f1b"])) == [None] * 4
+    assert swept.settings(configs(asked(model=["llama3_70b", "gpt3_175b"], schedule=["gpipe", "1f1b"]))) == [None] * 4
 
 
 @pytest.mark.parametrize("key", ["model.layers", "cluster.gpus", "cluster.memory_gb"])

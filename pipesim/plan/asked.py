@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pipesim import config as configs
 from pipesim.checks import Checks, Invalid
 from pipesim.legality import NONE
+from pipesim.plan import names
 from pipesim.plan.space import Config, Slice, Space, with_values
 from pipesim.point_id import leaf_hash, point_hash
 from pipesim.schedules.action import IntArray
@@ -59,8 +60,11 @@ def groups(slices: Sequence[Slice]) -> list[Group]:
 
 def _groups(asked: Slice, first: int) -> Iterator[Group]:
     space = asked.space
-    digits = space.digits(asked.start, asked.stop)
-    words = np.zeros(asked.stop - asked.start, np.int64)
+    kept = np.flatnonzero(names.mask(asked))
+    if not len(kept):
+        return
+    digits = [digit[kept] for digit in space.digits(asked.start, asked.stop)]
+    words = np.zeros(len(kept), np.int64)
     wordy = [(axis, digit) for axis, digit in zip(space.axes, digits, strict=True) if set(axis.keys) - NUMBERS.keys()]
     for axis, digit in wordy:
         words = words * len(axis.values) + digit
@@ -72,7 +76,7 @@ def _groups(asked: Slice, first: int) -> Iterator[Group]:
             for key, value in zip(axis.keys, axis.values[digit[members[0]]], strict=True)
             if key not in NUMBERS
         }
-        yield _group(space, [digit[members] for digit in digits], changes, members + first)
+        yield _group(space, [digit[members] for digit in digits], changes, kept[members] + first)
 
 
 def _group(space: Space, digits: Sequence[IntArray], changes: Mapping[str, Any], at: IntArray) -> Group:
