@@ -22,16 +22,18 @@ DRAWN = {"schedules", "simulate.timeline"}
 ALLOWED: dict[str, set[str]] = {
     "checks": set(),
     "specs": {"checks"},
-    "schedules": set(),
+    "inputs": set(),
+    "safe_config": {"checks", "inputs"},
+    "schedules": {"inputs"},
     "simulate": {"schedules"},
     "costs": {"specs"},
     "legality": {"checks", "specs", "schedules", "costs"},
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
-    "results": set(),
+    "results": {"inputs"},
     "plan": {"checks", "specs", "simulate", "estimate", "legality", "results.schema", "calibrate.intervals"},
     "calibrate": {
-        "checks", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document", "report.formats",
-        "report.words",
+        "checks", "inputs", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document",
+        "report.formats", "report.words",
     },
     "tasks": {
         "checks", "specs", "config", "costs", "legality", "estimate", "schedules", "simulate", "plan", "calibrate", "execute",
@@ -42,8 +44,8 @@ ALLOWED: dict[str, set[str]] = {
     "report": DRAWN | {"simulate.beside"},
     "demo_config": set(),
     "task_config": set(),
-    "config": {"checks", "specs", "schedules", "demo_config", "task_config"},
-    "errors": {"checks", "config"},
+    "config": {"checks", "inputs", "safe_config", "specs", "schedules", "demo_config", "task_config"},
+    "errors": {"checks", "config", "report.formats"},
     "swept": {"config"},
     "compose": {"checks", "config", "errors", "specs", "schedules"},
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
@@ -61,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
 
 KNOW_TORCH = {"execute", "toy"}
 
-KNOW_HYDRA = {"config", "demo_config", "task_config", "compose", "errors", "hydra_plugins"}
+KNOW_HYDRA = {"safe_config", "config", "demo_config", "task_config", "compose", "errors", "hydra_plugins"}
 
 
 def imports(path: Path) -> Iterator[str]:
