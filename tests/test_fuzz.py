@@ -16,6 +16,7 @@ from pipesim.results.folder import StudyFolderError
 from pipesim.schedules import custom, make_schedule
 from pipesim.schedules.comms import lower
 
+pytestmark = pytest.mark.slow
 SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
@@ -31,8 +32,28 @@ def base(hydra):
 
 
 KEYS = st.sampled_from(
-    ["model", "model.name", "parallel.t", "parallel.partition", "training.recompute_layers", "cluster.peak_tflops", "demo", "schedule", "grid", "study.dir", "task", "model.moe", "model.mla.query_rank", "lang", "+x", "~model", "model@x", "++parallel.t", "hydra.verbose"]
-) | st.just("")  # fmt: skip
+    [
+        "model",
+        "model.name",
+        "parallel.t",
+        "parallel.partition",
+        "training.recompute_layers",
+        "cluster.peak_tflops",
+        "demo",
+        "schedule",
+        "grid",
+        "study.dir",
+        "task",
+        "model.moe",
+        "model.mla.query_rank",
+        "lang",
+        "+x",
+        "~model",
+        "model@x",
+        "++parallel.t",
+        "hydra.verbose",
+    ]
+) | st.just("")
 PIECES = [*"0123456789abcxyz.,:=[](){}'\"\\$~+-@/ \t*&!?#%é试", "${", "null", "true", "range(", "choice("]
 SIGNS = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 ODD = [
@@ -74,8 +95,32 @@ def test_any_words_make_a_config_or_a_sentence(hydra, words):
 
 
 CELLS = st.text(max_size=6) | st.sampled_from(
-    ["0F0", "0B0", "1F0", "1B0", "0I0", "0W0", "0F1", "0B1", "(0F1;0B0)OVERLAP_F_B", "0SEND_F0", "1RECV_F0", "1SEND_B0", "0RECV_B0", "0UNSHARD", "0RESHARD", "0REDUCE_GRAD", "999999999F999999999", "0F999999999", "999999999F0", "-1F0", "0G0", "(", ";"]
-)  # fmt: skip
+    [
+        "0F0",
+        "0B0",
+        "1F0",
+        "1B0",
+        "0I0",
+        "0W0",
+        "0F1",
+        "0B1",
+        "(0F1;0B0)OVERLAP_F_B",
+        "0SEND_F0",
+        "1RECV_F0",
+        "1SEND_B0",
+        "0RECV_B0",
+        "0UNSHARD",
+        "0RESHARD",
+        "0REDUCE_GRAD",
+        "999999999F999999999",
+        "0F999999999",
+        "999999999F0",
+        "-1F0",
+        "0G0",
+        "(",
+        ";",
+    ]
+)
 GRIDS = st.lists(st.lists(CELLS, max_size=6), max_size=4).map(lambda rows: "\n".join(map(",".join, rows)) + "\n")
 
 
@@ -153,7 +198,7 @@ def measure_anything(content, path, base):
         assert runs.runs
 
 
-@settings(max_examples=60, suppress_health_check=SHARED)
+@settings(max_examples=30, suppress_health_check=SHARED)
 @given(text=TABLES)
 @example(text="\n".join([",".join(HEAD), ",".join(RIGHT)]))
 @example(text=",".join(HEAD) + '\n"' + "a" * 200_000)

@@ -36,8 +36,8 @@ _ENCODING: dict[str, Any] = {
     "write_page_checksum": True,
     "store_schema": False,
 }
-"""Dictionaries halve texts and whole numbers; for floats they cost more time than everything else together, and zstd alone
-makes them as small. Statistics cost a tenth and help nobody who reads whole columns. See ``benchmarks/``."""
+"""Measured on rows of a grid, CPU µs and bytes a row: so 2.1 and 40; floats with dictionaries too 3.8 and 47; with
+byte_stream_split 2.1 and 58; lz4 2.3 and 66; snappy 1.8 and 113; statistics would add 0.9 µs, checksums cost nothing."""
 
 _CSV_SCHEMA = pa.schema(
     [pa.field(field.name, pa.string() if pa.types.is_list(field.type) else field.type) for field in SCHEMA]
