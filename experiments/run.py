@@ -7,7 +7,7 @@ from pathlib import Path
 
 import hydra
 
-from pipesim import compose, config, errors, study
+from pipesim import compose, config, errors, safe_config, study
 
 config.register_schema()
 ask = hydra.main(config_path=str(config.CONF_DIR), config_name="config", version_base=compose.VERSION_BASE)(
@@ -18,6 +18,7 @@ ask = hydra.main(config_path=str(config.CONF_DIR), config_name="config", version
 def main() -> None:
     """Hydra composes what is asked; the study answers it."""
     with tempfile.TemporaryDirectory(prefix="pipesim-") as jobs:
+        safe_config.refuse_unsafe(sys.argv[1:])
         os.environ[compose.JOBS_VARIABLE] = jobs
         sys.argv[1:] = compose.with_quoted_texts(compose.with_canonical_schedules(sys.argv[1:]))
         ask()

@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from pipesim import checks, specs
+from pipesim import checks, safe_config, specs
 from pipesim.checks import Invalid
 from pipesim.demo_config import DemoConf
 from pipesim.grid_config import GridConf
@@ -237,6 +237,7 @@ def refuse_unknown(config: DictConfig) -> None:
 def plain(config: DictConfig) -> dict[str, Any]:
     """The resolved config without Hydra's own part. Raises ``Invalid`` naming every key that has no value."""
     own = {key: config._get_node(key) for key in config if key != "hydra"}
+    safe_config.refuse_code(OmegaConf.to_container(OmegaConf.create(own), resolve=False))
     missing = sorted(OmegaConf.missing_keys(OmegaConf.create(own)))
     if missing:
         raise Invalid([f"{key} is missing: it must be given." for key in missing])

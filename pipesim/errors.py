@@ -33,7 +33,7 @@ def guarded(main: Callable[[], None]) -> int:
         main()
         sys.stdout.flush()
     except FailedPoints as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_shown(str(error))}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:  # the reader of our output went away; the study was written before it was printed
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -43,15 +43,22 @@ def guarded(main: Callable[[], None]) -> int:
     except Exception as error:
         message = explain(error, sys.argv[1:])
         if message is None and isinstance(error, OSError):
-            print(f"error: {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+            print(_shown(f"error: {error.filename or 'the output'}: {error.strerror}"), file=sys.stderr)
             return FAILED
         if message is None:
             raise
-        print("\n".join(f"error: {line}" for line in message.splitlines() if line.strip()), file=sys.stderr)
+        print("\n".join(f"error: {line}" for line in _shown(message).split("\n") if line.strip()), file=sys.stderr)
         return MISTAKE
     finally:
         del os.environ["HYDRA_FULL_ERROR"]
     return OK
+
+
+def _shown(text: str) -> str:
+    """As a terminal may have it: names from elsewhere can hold what it would obey."""
+    from pipesim.report.formats import clean
+
+    return clean(text)
 
 
 def explain(error: Exception, typed: Sequence[str] = ()) -> str | None:

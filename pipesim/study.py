@@ -25,7 +25,7 @@ from pipesim.report.layout_page import layout_page
 from pipesim.report.sweep_page import sweep_page
 from pipesim.results import folder as folders
 from pipesim.results import manifest, schema, store
-from pipesim.results.folder import MANIFEST, Staging
+from pipesim.results.folder import MANIFEST, Staging, StudyFolderError
 from pipesim.results.schema import Row
 from pipesim.swept import with_told
 
@@ -124,9 +124,15 @@ def render_again(folder: Path) -> None:
     rows = store.read(folder)
     if about["kind"] == "task":
         raise ValueError(f"{folder} holds a task, whose report is not made from its table; run the task again.")
-    document = demos.run(about["config"])[0] if about["kind"] == "demo" else page(about["kind"], rows, about)
-    for name, text in rendered(document, rows, about["kind"]).items():
-        target = folder / name
+    try:
+        document = demos.run(about["config"])[0] if about["kind"] == "demo" else page(about["kind"], rows, about)
+        files = rendered(document, rows, about["kind"])
+    except Exception as error:  # a study from elsewhere can hold anything that its files' types allow
+        raise StudyFolderError(
+            f"{folder}: no report can be made of its table: {type(error).__name__}: {error}"
+        ) from error
+    for name, text in files.items():
+        target = folders.inside(folder, name)
         folders.replace(target, text)
         print(target)
 

@@ -22,19 +22,21 @@ DRAWN = {"schedules", "simulate.timeline"}
 ALLOWED: dict[str, set[str]] = {
     "checks": set(),
     "specs": {"checks"},
-    "schedules": set(),
+    "inputs": set(),
+    "safe_config": {"checks", "inputs"},
+    "schedules": {"inputs"},
     "simulate": {"schedules"},
     "costs": {"specs"},
     "legality": {"checks", "specs", "schedules", "costs"},
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
-    "results": set(),
+    "results": {"inputs"},
     "plan": {
         "checks", "specs", "schedules", "simulate", "costs.columns", "estimate", "legality", "config", "point_id", "results.schema",
         "calibrate.intervals",
     },
     "calibrate": {
-        "checks", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document", "report.formats",
-        "report.words",
+        "checks", "inputs", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document",
+        "report.formats", "report.words",
     },
     "tasks": {
         "checks", "specs", "config", "costs", "legality", "estimate", "schedules", "simulate", "plan", "calibrate", "execute",
@@ -46,8 +48,8 @@ ALLOWED: dict[str, set[str]] = {
     "demo_config": set(),
     "grid_config": set(),
     "task_config": set(),
-    "config": {"checks", "specs", "schedules", "demo_config", "grid_config", "task_config"},
-    "errors": {"checks", "config"},
+    "config": {"checks", "inputs", "safe_config", "specs", "schedules", "demo_config", "grid_config", "task_config"},
+    "errors": {"checks", "config", "report.formats"},
     "point_id": set(),
     "swept": {"plan.space", "point_id"},
     "expand": {"checks", "config", "errors", "plan.axes", "plan.space"},
@@ -70,7 +72,7 @@ ALLOWED: dict[str, set[str]] = {
 
 KNOW_TORCH = {"execute", "toy"}
 
-KNOW_HYDRA = {"config", "demo_config", "grid_config", "task_config", "compose", "expand", "errors", "hydra_plugins"}
+KNOW_HYDRA = {"safe_config", "config", "demo_config", "grid_config", "task_config", "compose", "expand", "errors", "hydra_plugins"}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-import gzip
+import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs
+from pipesim import inputs
 from pipesim.calibrate import lint, rows
 from pipesim.calibrate.own_runs import own_runs
 from pipesim.calibrate.rows import Catalog, Measurement
@@ -39,9 +40,9 @@ def read_runs(path: Path, base: Conf) -> Runs:
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """The first line's names, and a mapping for each further line that is not empty."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-            lines = [line for line in csv.reader(file) if any(cell.strip() for cell in line)]
-    except (OSError, EOFError, UnicodeError, csv.Error) as error:
+        text = io.StringIO(inputs.read_text(path), newline="")
+        lines = [line for line in csv.reader(text) if any(cell.strip() for cell in line)]
+    except (OSError, inputs.Unreadable, csv.Error) as error:
         raise Invalid([f"measurements={path} cannot be read: {error}."]) from None
     if len(lines) < 2:
         raise Invalid([f"measurements={path} has no rows: it needs a line of column names and a line for each run."])

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import gzip
+import io
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipesim import legality, schedules
+from pipesim import inputs, legality, schedules
 from pipesim.calibrate.machines import cluster_of
 from pipesim.calibrate.partitions import partition_of
 from pipesim.calibrate.recipes import recipe
@@ -63,9 +63,8 @@ class Measurement:
 def read(path: Path, catalog: Catalog) -> list[Measurement]:
     """Every row of a CSV, plain or gzipped (``.gz``). Raises ``Invalid`` if it cannot be read or lacks columns."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-            table = list(csv.DictReader(file))
-    except (OSError, EOFError, UnicodeError, csv.Error) as error:
+        table = list(csv.DictReader(io.StringIO(inputs.read_text(path), newline="")))
+    except (OSError, inputs.Unreadable, csv.Error) as error:
         raise Invalid([f"measurements={path} cannot be read: {error}"]) from None
     if not table:
         raise Invalid([f"measurements={path}: the table has no rows."])

@@ -23,6 +23,8 @@ _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
 
 _LONGEST_TUPLE = 8
 
+_UNSEEN = "\ufffe\uffff\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
 
 def show(value: Cell, kind: Kind) -> str:
     """The value as a person reads it, the same in every language; what is missing or not a number is a dash.
@@ -61,14 +63,16 @@ def pad(text: str, width: int, align: Literal["left", "right", "center"] = "left
 
 
 def clean(text: str) -> str:
-    """Without control characters, which XML forbids and terminals obey; line feeds stay."""
+    """Without control characters, which XML forbids and terminals obey, and without signs that turn the direction of
+    reading, with which a name can look like another; line feeds stay.
+    """
     return "".join(_visible(character) for character in text)
 
 
 def _visible(character: str) -> str:
     if character == "\t":
         return " "
-    forbidden = unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff"
+    forbidden = unicodedata.category(character) in ("Cc", "Cs") or character in _UNSEEN
     return "\N{REPLACEMENT CHARACTER}" if forbidden and character != "\n" else character
 
 

@@ -25,17 +25,27 @@ class Staging:
         self.final: Path | None = None
 
     def write(self, name: str, content: str | bytes) -> None:
-        target = self.path / name
+        target = inside(self.path, name)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def inside(folder: Path, name: str) -> Path:
+    """The path of a study's file. ``StudyFolderError`` if it lies elsewhere: a study may come from others, links and all."""
+    target = folder / name
+    if not target.parent.resolve().is_relative_to(folder.resolve()) or ".." in target.name:
+        raise StudyFolderError(f"{target} cannot be written: it does not lie in {folder}.")
+    return target
+
+
 def replace(target: Path, text: str) -> None:
-    """Writes a file anew, whole or not at all. Raises ``StudyFolderError`` if it cannot."""
+    """Writes a file anew, whole or not at all; a link there is replaced, not followed. ``StudyFolderError`` if it cannot."""
     fresh = target.with_name(f".{target.name}.fresh")
     try:
         target.parent.mkdir(exist_ok=True)
-        fresh.write_text(text, encoding="utf-8", newline="")
+        fresh.unlink(missing_ok=True)
+        with fresh.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
         fresh.replace(target)
     except OSError as error:
         with suppress(OSError):

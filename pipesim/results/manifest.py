@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pipesim import inputs
 from pipesim.results.folder import MANIFEST, StudyFolderError
 
 _LIBRARIES = ("pipesim", "hydra-core", "numpy", "numba", "pandas", "pyarrow", "plotly", "matplotlib")
@@ -43,8 +44,8 @@ def complete(about: Mapping[str, Any], folder: Path) -> str:
 def read(folder: Path) -> dict[str, Any]:
     """``StudyFolderError`` unless the folder holds a whole study."""
     try:
-        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(inputs.read_text(folder / MANIFEST))
+    except (OSError, ValueError, RecursionError):
         raise StudyFolderError(f"{folder} holds no study: its {MANIFEST} is missing or damaged.") from None
     if not isinstance(content, dict) or "kind" not in content:
         raise StudyFolderError(f"{folder / MANIFEST} is no manifest of a study.")

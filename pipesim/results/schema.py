@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import numbers
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -113,27 +116,67 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "verdict": (_TEXT, "what bounds the step: compute, bubble, imbalance, tp, pp, dp, cp, ep or memory"),
 }
 
-SCHEMA = pa.schema([pa.field(name, kind, nullable=True) for name, (kind, _) in COLUMNS.items()])
+VERSION = 2
+"""Of the columns and of the rows' order. A change of either is a new version with a step in ``UPGRADES``."""
 
-ORDER = (
+_UNITS = (
+    ("tokens_per_s_per_gpu", "tokens/s"), ("tokens_per_s", "tokens/s"), ("tflops_per_gpu", "TFLOP/s"), ("_bytes_per_gpu", "bytes"),
+    ("_bytes", "bytes"), ("_s", "s"), ("params_per_gpu", "parameters"), ("model_params", "parameters"), ("gpus", "GPUs"),
+    ("micro_batch", "sequences"), ("global_batch", "sequences"), ("seq_length", "tokens"), ("stage_units", "units"),
+    ("num_microbatches", "micro-batches"), ("peak_inflight", "micro-batches"),
+)  # fmt: skip
+"""Endings of names, the first that fits counts, and their units; every other number has none."""
+
+_ABOUT = b"pipesim"
+"""The key of the schema's metadata: a JSON text with the version and the units."""
+
+
+def unit(name: str) -> str | None:
+    """The unit of a column's values, ``None`` of bare numbers, texts and flags.
+
+    >>> unit("step_time_s"), unit("memory_bytes"), unit("mfu")
+    ('s', 'bytes', None)
+    """
+    number = COLUMNS[name][0] not in (_TEXT, _FLAG)
+    return next((sign for ending, sign in _UNITS if number and name.endswith(ending)), None)
+
+
+_SAID = json.dumps({"version": VERSION, "units": {name: unit(name) for name in COLUMNS if unit(name)}})
+
+SCHEMA = pa.schema(
+    [pa.field(name, kind, nullable=True) for name, (kind, _) in COLUMNS.items()], metadata={_ABOUT: _SAID.encode()}
+)
+
+SORT_KEYS = (
     "case", "model", "cluster", "stack", "costs", "schedule", "zero", "recompute", "sequence_parallel", "precision",
     "attention", "settings", "t", "p", "c", "d", "e", "v", "micro_batch", "global_batch", "seq_length", "point_id",
 )  # fmt: skip
-"""The columns by which rows are sorted."""
+"""Rows stand in the rising order of these columns, what is missing first."""
+
+
+class WrongTable(ValueError):
+    """Rows that do not fit the schema, or a table of a version that cannot be read; the message says why."""
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows sorted, in the declared schema; a column that a row lacks is empty, one that the schema lacks an error."""
-    listed = list(rows)
-    unknown = {name for row in listed for name in row} - set(COLUMNS)
+    """Rows sorted, in the declared schema; a column that a row lacks is empty, one that the schema lacks an error.
+
+    Raises ``WrongTable`` for a value that is not of its column's type: nothing is converted but whole numbers to reals.
+    """
+    asked = list(rows)
+    unknown = {name for row in asked for name in row} - set(COLUMNS)
     assert not unknown, f"columns without a schema: {sorted(unknown)}"
-    return sorted_table(pa.table({name: [row.get(name) for row in listed] for name in COLUMNS}, schema=SCHEMA))
+    columns = [_column(name, [row.get(name) for row in asked]) for name in COLUMNS]
+    return sorted_table(pa.table(columns, schema=SCHEMA))
 
 
-def sorted_table(table: pa.Table) -> pa.Table:
-    """The same rows in the order of every study, what is missing first."""
-    keys = [(name, "ascending", "at_start") for name in ORDER]
-    return table.take(pc.sort_indices(table, sort_keys=keys))
+def sorted_table(rows: pa.Table) -> pa.Table:
+    """The rows in the order of ``SORT_KEYS``, texts by their code points; without a Python object per row."""
+    keys = [(name, "ascending", "at_start") for name in SORT_KEYS if not _is_constant(rows[name])]
+    if not keys:
+        return rows
+    order = pc.sort_indices(rows.select([name for name, *_ in keys]), sort_keys=keys).to_numpy()
+    return rows if np.array_equal(order, np.arange(len(order))) else rows.take(order)
 
 
 def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -144,3 +187,96 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype(),
     }  # fmt: skip
     return table(rows).to_pandas(types_mapper=nullable.get)
+
+
+def version(stored: pa.Schema) -> int:
+    """Of a table's schema: what its metadata says; tables of before there were versions are the first.
+
+    Raises ``WrongTable`` if it says something else than a version.
+    """
+    said = (stored.metadata or {}).get(_ABOUT)
+    try:
+        found = 1 if said is None else json.loads(said)["version"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise WrongTable(f"its schema says no version: {str(said)[:80]}.")
+    return found
+
+
+def upgraded(stored: pa.Table, columns: Iterable[str] | None = None) -> pa.Table:
+    """A table of this version or an older one, in ``SCHEMA``, or in those of its columns that were read.
+
+    Raises ``WrongTable`` for a newer version, and for other columns or types than its version has.
+    """
+    written = version(stored.schema)
+    if written > VERSION:
+        raise WrongTable(
+            f"it has version {written} of the schema and this pipesim knows {VERSION}: a newer one wrote it."
+        )
+    for step in range(written, VERSION):
+        stored = UPGRADES[step](stored)
+    wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns], SCHEMA.metadata)
+    if stored.schema.names != wanted.names:
+        odd = sorted(set(stored.schema.names) ^ set(wanted.names))
+        raise WrongTable(
+            f"it has other columns than version {written} of the schema: {', '.join(odd) or 'their order'}."
+        )
+    for has, declared in zip(stored.schema, wanted, strict=True):
+        if not _same_type(has.type, declared.type):
+            raise WrongTable(f"its column {has.name} holds {has.type} and must hold {declared.type}.")
+    return stored.cast(wanted)
+
+
+def with_new_columns(stored: pa.Table) -> pa.Table:
+    """Version 1 had neither collectives nor fixes nor a choice of FLOPs, and left rows that differ only in zero, recompute,
+    precision, attention or settings in order of their ids.
+    """
+    later = ("communication", "fixes", "flop_convention")
+    if set(SORT_KEYS) - set(stored.schema.names):
+        return stored
+    names = [name for name in SCHEMA.names if name in later or name in stored.schema.names]
+    columns = [pa.nulls(len(stored), _TEXT) if name in later else stored[name] for name in names]
+    return sorted_table(pa.table(columns, names=names))
+
+
+UPGRADES: dict[int, Callable[[pa.Table], pa.Table]] = {1: with_new_columns}
+"""From each older version the step to the next."""
+
+
+def _column(name: str, values: list[Any]) -> pa.Array:
+    kind = COLUMNS[name][0]
+    try:
+        return pa.array([_value(name, kind, value) for value in values], kind)
+    except (pa.ArrowException, OverflowError, UnicodeError) as error:
+        raise WrongTable(f"column {name} cannot hold what it should: {error}.") from None
+
+
+_PYTHON: dict[pa.DataType, type | tuple[type, ...]] = {
+    _TEXT: str, _INT: numbers.Integral, _REAL: numbers.Real, _FLAG: (bool, np.bool_),
+}  # fmt: skip
+
+
+def _value(name: str, kind: pa.DataType, value: Any) -> Any:
+    """The value as arrow takes it for this type."""
+    if value is None:
+        return None
+    if pa.types.is_list(kind) and isinstance(value, list | tuple):
+        return [_value(name, kind.value_type, each) for each in value]
+    if not isinstance(value, _PYTHON.get(kind, ())) or (isinstance(value, bool) and kind != _FLAG):
+        raise WrongTable(f"column {name} holds {kind}, and {value!r:.80} is none.")
+    return float(value) if isinstance(value, numbers.Real) and kind == _REAL else value
+
+
+def _is_constant(column: pa.ChunkedArray) -> bool:
+    if column.null_count in (0, len(column)):
+        ends = pc.min_max(column)
+        return bool(ends["min"].equals(ends["max"]))
+    return False
+
+
+def _same_type(has: pa.DataType, declared: pa.DataType) -> bool:
+    """Whatever a list calls its elements."""
+    if pa.types.is_list(declared):
+        return bool(pa.types.is_list(has) and has.value_type == declared.value_type)
+    return bool(has == declared)

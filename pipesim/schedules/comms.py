@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipesim import inputs
 from pipesim.schedules import action, rules
 from pipesim.schedules.action import Op, Schedule
 from pipesim.schedules.transfers import Receive, Send, slots, weave
@@ -73,7 +74,7 @@ def read_comms(path_or_text: str | Path) -> Lowered:
 def parse(path_or_text: str | Path) -> Lowered:
     """The cells of a CSV file, or of the text itself, unchecked; empty cells are fillers."""
     is_text = isinstance(path_or_text, str) and ("," in path_or_text or "\n" in path_or_text)
-    text = str(path_or_text) if is_text else Path(path_or_text).read_text(encoding="utf-8")
+    text = str(path_or_text) if is_text else inputs.read_text(path_or_text)
     ranks = tuple(tuple(filter(None, (cell.strip() for cell in line.split(",")))) for line in text.splitlines())
     return Lowered(name="custom" if is_text else Path(path_or_text).stem, ranks=ranks)
 
