@@ -8,6 +8,7 @@ from pathlib import Path
 import hydra
 
 from pipesim import compose, config, errors, study
+from pipesim.plan.space import Space
 
 config.register_schema()
 ask = hydra.main(config_path=str(config.CONF_DIR), config_name="config", version_base=compose.VERSION_BASE)(
@@ -23,7 +24,7 @@ def main() -> None:
         ask()
         asked = compose.recorded(Path(jobs))
         if asked is not None:
-            study.run(*asked)
+            study.run([Space(base=each) for each in asked.configs], asked.overrides, asked.swept)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ def estimate(
     Raises ``ValueError`` with every broken rule; a layout that does not fit has ``fits=False`` and its ``reason``.
     """
     from pipesim import config, study
+    from pipesim.plan.space import Space
 
     axes: dict[str, list[Any]] = {}
     configs = _asked(
@@ -84,7 +85,7 @@ def estimate(
         raise Invalid([f"{key} is a list: an estimate is of one layout; use pipesim.sweep." for key in axes])
     (asked,) = configs
     legality.resolve(config.build(asked))
-    (row,) = study.evaluate([asked])
+    (row,) = study.evaluate([Space(base=asked)])
     if row["status"] == "failed":
         raise RuntimeError(row["reason"])
     return Estimate(row)
@@ -104,6 +105,7 @@ def sweep(
     ``overrides`` as in ``estimate``: one value each.
     """
     from pipesim import study
+    from pipesim.plan.space import Space
     from pipesim.results.schema import frame
 
     axes: dict[str, list[Any]] = {}
@@ -117,7 +119,7 @@ def sweep(
         training=training,
         overrides=overrides,
     )
-    return frame(study.evaluate(asked))
+    return frame(study.evaluate([Space(base=each) for each in asked]))
 
 
 def _asked(axes: dict[str, list[Any]], overrides: Sequence[str], **choices: Any) -> list[dict[str, Any]]:

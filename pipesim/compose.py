@@ -48,7 +48,7 @@ def composer() -> Iterator[tuple[Compose, ConfigLoader]]:
         yield lambda overrides: compose("config", overrides), GlobalHydra.instance().config_loader()
 
 
-TEXTS = ("study.dir", "study.name", "schedule.path", "measurements")
+TEXTS = ("study.dir", "study.name", "schedule.path", "measurements", "resume", "engine.folder")
 """Keys whose values are free text, such as paths, which Hydra's grammar would take apart."""
 
 

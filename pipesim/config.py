@@ -204,11 +204,36 @@ class GridConf:
 
 
 @dataclass
+class EngineConf:
+    """Where the parts of a sweep are worked on, see ``pipesim/engines/README.md``.
+
+    ``workers`` null is one for each core, ``address`` null starts a cluster on this machine. ``cluster`` (slurm or local),
+    ``partition``, ``folder`` and ``timeout_min`` are submitit's. A worker's death is forgiven ``retries`` times.
+    """
+
+    name: str = MISSING
+    workers: int | None = None
+    address: str | None = None
+    cpus_per_point: int = 1
+    gpus_per_point: float = 0.0
+    retries: int = 3
+    cluster: str | None = None
+    partition: str | None = None
+    folder: str | None = None
+    timeout_min: int = 1440
+
+
+@dataclass
 class StudyConf:
-    """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken."""
+    """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken.
+
+    ``details`` (columns of every rank and stage) and ``csv`` left null are there while the study is small enough.
+    """
 
     dir: str | None = None
     name: str | None = None
+    details: bool | None = None
+    csv: bool | None = None
 
 
 @dataclass
@@ -226,6 +251,10 @@ class Config:
     measurements: str | None = None
     grid: GridConf | None = None
     study: StudyConf = field(default_factory=StudyConf)
+    engine: EngineConf = field(default_factory=EngineConf)
+    resume: str | None = None
+    resume_anyway: bool = False
+    fail_fast: bool = False
 
 
 def register_schema() -> None:

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from pipesim import compose, study
 from pipesim.checks import Invalid
+from pipesim.plan.space import Space
 
 
 def sweep(loader: ConfigLoader, master: DictConfig, params: dict[str, Any], arguments: list[str]) -> None:
@@ -25,7 +26,7 @@ def sweep(loader: ConfigLoader, master: DictConfig, params: dict[str, Any], argu
     fixed, axes = _split(OverridesParser.create(config_loader=loader), typed)
     configs = list(compose.expand(load, loader, fixed, axes))
     compose.refuse_swept_grid(configs)
-    study.run(configs, overrides=typed, swept=True)
+    study.run([Space(base=each) for each in configs], overrides=typed, swept=True)
 
 
 def _split(parser: OverridesParser, typed: list[str]) -> tuple[list[str], dict[str, list[str]]]:

@@ -13,6 +13,9 @@ from pipesim.schedules.action import IntArray
 
 Config = Mapping[str, Any]
 
+PART = 131_072
+"""Combinations that are evaluated, and kept, together."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
