@@ -20,6 +20,7 @@ from pipesim.checks import Invalid
 from pipesim.demo_config import DemoConf
 from pipesim.schedules import canonical_name
 from pipesim.specs import Point
+from pipesim.study_config import EngineConf, StudyConf
 from pipesim.task_config import TaskConf
 
 _BESIDE, _INSTALLED = Path(__file__).parents[1] / "conf", Path(__file__).parent / "conf"
@@ -201,39 +202,6 @@ class GridConf:
 
     name: str = MISSING
     axes: dict[str, list[Any]] = MISSING
-
-
-@dataclass
-class EngineConf:
-    """Where the parts of a sweep are worked on, see ``pipesim/engines/README.md``.
-
-    ``workers`` null is one for each core, ``address`` null starts a cluster on this machine. ``cluster`` (slurm or local),
-    ``partition``, ``folder`` and ``timeout_min`` are submitit's. A worker's death is forgiven ``retries`` times.
-    """
-
-    name: str = MISSING
-    workers: int | None = None
-    address: str | None = None
-    cpus_per_point: int = 1
-    gpus_per_point: float = 0.0
-    retries: int = 3
-    cluster: str | None = None
-    partition: str | None = None
-    folder: str | None = None
-    timeout_min: int = 1440
-
-
-@dataclass
-class StudyConf:
-    """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken.
-
-    ``details`` (columns of every rank and stage) and ``csv`` left null are there while the study is small enough.
-    """
-
-    dir: str | None = None
-    name: str | None = None
-    details: bool | None = None
-    csv: bool | None = None
 
 
 @dataclass

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Part(NamedTuple):
     """``asked`` is the hash of the slices, ``code`` that of the version; ``runs`` is whether its points really run."""
 
-    index: int
+    number: int
     slices: tuple[Slice, ...]
     asked: str
     code: str
@@ -39,12 +39,12 @@ class Part(NamedTuple):
 def make(part: Part) -> Made:
     """Every point is a row, whatever comes of it. What is there already, of an earlier try, is not done again."""
     folder = Path(part.folder)
-    done = parts.kept(folder, part.index, part.asked)
+    done = parts.kept(folder, part.number, part.asked)
     if done is not None and done.code == part.code:
         return done
     with _logged() as log:
         table, measured = _run(part.slices, part.asked) if part.runs else (grid.evaluate(part.slices, part.details), {})
-    return parts.keep(folder, part.index, part.asked, part.code, table, log.getvalue(), measured)
+    return parts.keep(folder, part.number, part.asked, part.code, table, log.getvalue(), measured)
 
 
 def asked(slices: Sequence[Slice], known: dict[int, str]) -> str:

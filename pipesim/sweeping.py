@@ -65,12 +65,12 @@ class Sweep:
 
     def parts(self, folder: Path) -> Iterator[Part]:
         code, known = version(), dict[int, str]()
-        for index, start in enumerate(range(0, self.points, self.part)):
+        for number, start in enumerate(range(0, self.points, self.part)):
             slices = tuple(cut(self.spaces, start, start + self.part))
             if self.runs:
                 slices = tuple(Slice(Space(base=each.space.config(each.start)), 0, 1) for each in slices)
                 known = {}
-            yield Part(index, slices, asked(slices, known), code, self.details, self.runs, str(folder))
+            yield Part(number, slices, asked(slices, known), code, self.details, self.runs, str(folder))
 
 
 @contextmanager
@@ -111,20 +111,20 @@ def made(sweep: Sweep, staging: Staging) -> list[Made]:
     found: dict[int, Made] = {}
     left = []
     for part in sweep.parts(folder):
-        done = parts.kept(folder, part.index, part.asked)
+        done = parts.kept(folder, part.number, part.asked)
         if done is None or (done.code != part.code and not sweep.config["resume_anyway"]):
             left.append(part)
         else:
-            found[part.index] = done
+            found[part.number] = done
     engine = sweep.config["engine"]
     engine = {**engine, "folder": engine["folder"] or str(staging.unfinished / "submitit")}
     with _progress(sweep, len(found)) as advance, closing(engines.run(engine, make, left)) as results:
         for each in results:
-            found[each.index] = each
+            found[each.number] = each
             advance()
             if each.counts.get("failed") and sweep.config["fail_fast"]:
                 raise _first_failure(sweep, staging, each)
-    return [found[index] for index in sorted(found)]
+    return [found[number] for number in sorted(found)]
 
 
 def together(sweep: Sweep, staging: Staging, done: Sequence[Made]) -> tuple[Kept, dict[str, Any]]:
@@ -136,7 +136,7 @@ def together(sweep: Sweep, staging: Staging, done: Sequence[Made]) -> tuple[Kept
     logs = []
     with store.Writer(staging.path, csv) as writer:
         for each in done:
-            table, log = parts.read(folder, each.index)
+            table, log = parts.read(folder, each.number)
             writer.add(table)
             kept.add(table)
             logs.append(log)
@@ -245,9 +245,9 @@ def _short(value: Any) -> str:
 
 def _first_failure(sweep: Sweep, staging: Staging, failed: Made) -> Exception:
     folder = staging.unfinished / "parts"
-    table, _ = parts.read(folder, failed.index)
+    table, _ = parts.read(folder, failed.number)
     row = next(row for row in table.select(["point_id", "status", "reason"]).to_pylist() if row["status"] == "failed")
-    parts.drop(folder, failed.index)
+    parts.drop(folder, failed.number)
     message = f"fail_fast=true: point {row['point_id']} failed: {row['reason']}"
     return Stopped(message, staging.path if sweep.is_kept else None, FAILED)
 

@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "legality": {"checks", "specs", "schedules", "costs"},
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
     "results": set(),
+    "engines": {"checks"},
     "plan": {"checks", "specs", "simulate", "estimate", "legality", "results.schema", "calibrate.intervals"},
     "calibrate": {
         "checks", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document", "report.formats",
@@ -42,26 +43,30 @@ ALLOWED: dict[str, set[str]] = {
     "report": DRAWN | {"simulate.beside"},
     "demo_config": set(),
     "task_config": set(),
-    "config": {"checks", "specs", "schedules", "demo_config", "task_config"},
+    "study_config": set(),
+    "config": {"checks", "specs", "schedules", "demo_config", "study_config", "task_config"},
     "errors": {"checks", "config"},
+    "sweep_part": {"checks", "plan", "results", "tasks"},
+    "sweeping": {"checks", "errors", "engines", "plan", "results", "sweep_part"},
     "swept": {"config"},
     "compose": {"checks", "config", "errors", "specs", "schedules"},
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
-        "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
-        "tasks", "compose",
+        "checks", "specs", "simulate", "config", "errors", "legality", "estimate", "plan", "report", "results", "demos", "tasks",
+        "sweeping", "compose",
     },
     "api": {
-        "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",
+        "checks", "specs", "schedules", "simulate", "legality", "estimate", "plan", "results", "config", "errors", "compose",
+        "study",
     },
     "__init__": {"api"},
-    "hydra_plugins": {"checks", "specs", "compose", "study", "config", "errors"},
+    "hydra_plugins": {"checks", "specs", "plan", "compose", "study", "config", "errors"},
 }  # fmt: skip
 """Part of pipesim -> the parts it may import besides itself. A dotted name allows that module, or name, alone."""
 
 KNOW_TORCH = {"execute", "toy"}
 
-KNOW_HYDRA = {"config", "demo_config", "task_config", "compose", "errors", "hydra_plugins"}
+KNOW_HYDRA = {"config", "demo_config", "study_config", "task_config", "compose", "errors", "hydra_plugins"}
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -166,5 +171,26 @@ def test_a_plain_import_loads_nothing_heavy() -> None:
     )  # fmt: skip
     loaded = set(done.stdout.split())
     assert {"pipesim", "numpy"} <= loaded
-    heavy = {"torch", "plotly", "pandas", "matplotlib", "hydra", "omegaconf", "jinja2", "rich", "safetensors"}
+    heavy = {
+        "ray",
+        "dask",
+        "distributed",
+        "submitit",
+        "torch",
+        "plotly",
+        "pandas",
+        "matplotlib",
+        "hydra",
+        "omegaconf",
+        "jinja2",
+        "rich",
+        "safetensors",
+    }
     assert not loaded & heavy
+
+
+@pytest.mark.parametrize("path", [*FILES, *SCRIPTS], ids=named)
+def test_engines_are_imported_only_where_they_are_chosen(path: Path) -> None:
+    of_its_own = path.stem.removeprefix("on_") if path.parent.name == "engines" else ""
+    known = {"ray": {"ray"}, "dask": {"dask", "distributed"}, "submitit": {"submitit"}}.get(of_its_own, set())
+    assert not roots(path) & ({"ray", "dask", "distributed", "submitit"} - known)

@@ -26,7 +26,7 @@ def run(conf: Conf, work: Callable[[T], R], tasks: Iterable[T]) -> Generator[R, 
 
 def _client(conf: Conf) -> Any:
     if conf["address"] is not None:
-        return Client(conf["address"], set_as_default=False)
+        return Client(conf["address"])
     return _Local(workers(conf))
 
 
@@ -38,7 +38,7 @@ class _Local:
             n_workers=count, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
             silence_logs=logging.CRITICAL,
         )  # fmt: skip
-        self.client = Client(self.cluster, set_as_default=False)
+        self.client = Client(self.cluster)
 
     def __enter__(self) -> Any:
         return self.client

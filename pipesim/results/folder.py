@@ -118,7 +118,7 @@ def kept_study(root: Path, name: str, chosen: str | None, resume: str | None) ->
             _free(resume, "resume")
         made = _make(root if target is None else target)
         if target is None:
-            target = _claim(lambda free: free.mkdir() or free, root / slug(name), numbered=True)
+            target = _claim(Path.mkdir, root / slug(name), numbered=True)
             made = [target, *made]
         parts = target / UNFINISHED / "parts"
         parts.mkdir(parents=True, exist_ok=True)

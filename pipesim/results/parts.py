@@ -18,7 +18,7 @@ from pipesim.results.folder import durable
 class Made(NamedTuple):
     """A part that is safe on the disk. ``code`` is the version of what made it, ``counts`` are of its rows by status."""
 
-    index: int
+    number: int
     asked: str
     code: str
     counts: Mapping[str, int]
@@ -26,10 +26,10 @@ class Made(NamedTuple):
 
 
 def keep(
-    folder: Path, index: int, asked: str, code: str, table: pa.Table, log: str, measured: Mapping[str, Any]
+    folder: Path, number: int, asked: str, code: str, table: pa.Table, log: str, measured: Mapping[str, Any]
 ) -> Made:
     """Writes a part so that it is there whole or not at all. ``asked`` is a hash of what its rows answer."""
-    files = _files(folder, index)
+    files = _files(folder, number)
     counts = dict(sorted(Counter(table["status"].to_pylist()).items()))
     durable(files.table, lambda fresh: pq.write_table(table, fresh, compression="lz4", store_schema=False))
     if log:
@@ -37,35 +37,35 @@ def keep(
     else:
         files.log.unlink(missing_ok=True)
     about = {
-        "index": index, "asked": asked, "code": code, "counts": counts, "measured": dict(measured),
+        "number": number, "asked": asked, "code": code, "counts": counts, "measured": dict(measured),
         "sha256": _hash(files.table),
     }  # fmt: skip
     durable(files.about, lambda fresh: fresh.write_text(json.dumps(about), encoding="utf-8"))
-    return Made(index, asked, code, counts, measured)
+    return Made(number, asked, code, counts, measured)
 
 
-def kept(folder: Path, index: int, asked: str) -> Made | None:
+def kept(folder: Path, number: int, asked: str) -> Made | None:
     """The part if it is there, answers ``asked`` and is undamaged."""
-    files = _files(folder, index)
+    files = _files(folder, number)
     try:
         about = json.loads(files.about.read_text(encoding="utf-8"))
-        if (about["index"], about["asked"], about["sha256"]) != (index, asked, _hash(files.table)):
+        if (about["number"], about["asked"], about["sha256"]) != (number, asked, _hash(files.table)):
             return None
-        return Made(index, asked, about["code"], about["counts"], about["measured"])
+        return Made(number, asked, about["code"], about["counts"], about["measured"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def read(folder: Path, index: int) -> tuple[pa.Table, str]:
+def read(folder: Path, number: int) -> tuple[pa.Table, str]:
     """The rows of a part that is kept, and what was logged while it was made."""
-    files = _files(folder, index)
+    files = _files(folder, number)
     log = files.log.read_text(encoding="utf-8") if files.log.exists() else ""
     return pq.read_table(files.table), log
 
 
-def drop(folder: Path, index: int) -> None:
+def drop(folder: Path, number: int) -> None:
     """Makes it a part that is still to be made."""
-    _files(folder, index).about.unlink()
+    _files(folder, number).about.unlink()
 
 
 class _Files(NamedTuple):
@@ -74,8 +74,8 @@ class _Files(NamedTuple):
     about: Path
 
 
-def _files(folder: Path, index: int) -> _Files:
-    return _Files(*(folder / f"{index:09d}.{ending}" for ending in ("parquet", "log", "json")))
+def _files(folder: Path, number: int) -> _Files:
+    return _Files(*(folder / f"{number:09d}.{ending}" for ending in ("parquet", "log", "json")))
 
 
 def _hash(path: Path) -> str:
