@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -59,9 +60,10 @@ NOT_ASKED = ("study", "engine", "resume", "resume_anyway", "fail_fast", "lang", 
 
 def _space(space: Space, known: dict[int, str]) -> str:
     if id(space) not in known:
-        base = {key: value for key, value in space.base.items() if key not in NOT_ASKED}
-        told = [base, [(axis.keys, axis.values) for axis in space.axes], space.where]
-        known[id(space)] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        told = {field.name: getattr(space, field.name) for field in dataclasses.fields(space)}
+        told["base"] = {key: value for key, value in space.base.items() if key not in NOT_ASKED}
+        text = json.dumps(told, sort_keys=True, default=dataclasses.asdict)
+        known[id(space)] = hashlib.sha256(text.encode()).hexdigest()
     return known[id(space)]
 
 

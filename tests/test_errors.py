@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipesim import checks, compose, config, errors, study
+from pipesim.plan.space import Space
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 
@@ -122,12 +123,12 @@ def test_a_value_that_cannot_work_is_a_mistake(default, capsys, tmp_path, settin
     there.mkdir()
     places = {"file": there / "file", "full": there}
     places["file"].write_text("mine")
-    asked = copy.deepcopy(default) | {"study": {"dir": str(tmp_path / "study"), "name": None}}
+    asked = copy.deepcopy(default) | {"study": default["study"] | {"dir": str(tmp_path / "study")}}
     for key, value in settings.items():
         *groups, last = key.split(".")
         inner = asked[groups[0]] if groups else asked
         inner[last] = value.format(**places) if isinstance(value, str) else value
-    assert errors.guarded(lambda: study.run([asked], [], False)) == errors.MISTAKE
+    assert errors.guarded(lambda: study.run([Space(base=asked)], [], False)) == errors.MISTAKE
     out, err = capsys.readouterr()
     assert short(err), err
     assert [word for word in words if word.format(**places) not in err] == []
