@@ -43,10 +43,9 @@ def test_a_killed_worker_costs_no_result(engine, name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["processes", "submitit"])
-def test_a_task_that_always_kills_its_worker_is_given_up(engine, name):
+def test_a_task_that_always_kills_its_worker_is_given_up(engine):
     with pytest.raises(engines.WorkerDied):
-        engine(name, die_always, [1], retries=1)
+        engine("processes", die_always, [1], retries=1)
 
 
 @pytest.mark.slow
