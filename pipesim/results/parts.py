@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,8 +29,15 @@ def keep(
 ) -> Made:
     """Writes a part so that it is there whole or not at all. ``asked`` is a hash of what its rows answer."""
     files = _files(folder, number)
-    counts = dict(sorted(Counter(table["status"].to_pylist()).items()))
-    durable(files.table, lambda fresh: pq.write_table(table, fresh, compression="lz4", store_schema=False))
+    counts = {each["values"]: each["counts"] for each in table["status"].value_counts().to_pylist()}
+    counts = dict(sorted(counts.items()))
+    repeated = [field.name for field in table.schema if field.type == pa.string() and field.name != "point_id"]
+    durable(
+        files.table,
+        lambda fresh: pq.write_table(
+            table, fresh, compression="lz4", use_dictionary=repeated, write_statistics=False, store_schema=False
+        ),
+    )
     if log:
         durable(files.log, lambda fresh: fresh.write_text(log, encoding="utf-8"))
     else:
