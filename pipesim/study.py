@@ -20,7 +20,7 @@ from pipesim.report.layout_page import layout_page
 from pipesim.report.runs_page import runs_page
 from pipesim.report.sweep_page import sweep_page
 from pipesim.results import folder as folders
-from pipesim.results import manifest, measured, schema, store
+from pipesim.results import kept_rows, manifest, measured, schema, store
 from pipesim.results.folder import Staging
 from pipesim.results.schema import Row
 from pipesim.sweeping import Sweep
@@ -122,10 +122,15 @@ def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:
 def render_again(folder: Path) -> None:
     """Writes reports and figures of a study anew from its table. Raises ``ValueError`` if the folder holds no study."""
     about = manifest.read(folder)
-    rows = store.read(folder)
-    if about["kind"] == "task":
+    if about["kind"] in ("task", "runs"):
         raise ValueError(f"{folder} holds a task, whose report is not made from its table; run the task again.")
-    document = demos.run(about["config"])[0] if about["kind"] == "demo" else page(about["kind"], rows, about)
+    if about["kind"] == "sweep":
+        kept = kept_rows.of_table(folder / store.PARQUET)
+        rows = kept.rows()
+        document = sweep_page(rows, about, kept.counts)
+    else:
+        rows = store.read(folder)
+        document = demos.run(about["config"])[0] if about["kind"] == "demo" else page(about["kind"], rows, about)
     for name, text in rendered(document, rows, about["kind"]).items():
         target = folder / name
         folders.replace(target, text)

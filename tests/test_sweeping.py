@@ -16,7 +16,7 @@ from pipesim import compose, config, engines, errors, study, sweep_part, sweepin
 from pipesim.checks import Invalid
 from pipesim.plan.space import Axis, Space
 from pipesim.results import folder as folders
-from pipesim.results import store
+from pipesim.results import kept_rows, store
 from pipesim.results.folder import StudyFolderError
 
 RUN = Path(__file__).parents[1] / "experiments" / "run.py"
@@ -275,6 +275,20 @@ def test_a_large_sweep_leaves_out_what_is_large_and_says_how_to_have_it(sweep, m
     assert (folder / "results.csv").exists() == (asked == "details")
     assert (wanted / "results.csv").exists()
     assert {row["stage_units"] is None for row in store.read(wanted)} == {False}
+
+
+def test_the_report_of_a_large_sweep_is_made_from_its_best_rows_and_again_from_its_table(sweep, monkeypatch):
+    monkeypatch.setattr(kept_rows, "MOST", 5)
+    monkeypatch.setattr(kept_rows, "MOST_REFUSED", 1)
+    folder = sweep()
+    before = content(folder)
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    assert "12 layouts of" in text
+    best = max((row for row in store.read(folder) if row["fits"]), key=lambda row: row["tokens_per_s"])
+    assert f"The fastest layout that fits is t{best['t']} p{best['p']}" in text
+    (folder / "report.md").unlink()
+    study.render_again(folder)
+    assert content(folder) == before
 
 
 @pytest.mark.slow

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from pipesim.results.schema import Row
+from pipesim.results.folder import StudyFolderError
+from pipesim.results.schema import SCHEMA, Row
 
 MOST = 10_000
 """Rows that a report is made from."""
+AT_ONCE = 131_072
+"""Rows that are read together."""
 MOST_REFUSED = 100
 """Of them, of a larger table, those that break rules or failed."""
 
@@ -41,6 +46,20 @@ class Kept:
             tables = [*([] if self._best is None else [self._best.slice(0, MOST - MOST_REFUSED)]), *self._refused]
         found: list[Row] = pa.concat_tables(tables).to_pylist() if tables else []
         return found
+
+
+def of_table(path: Path) -> Kept:
+    """What a study's table keeps, read in bounded memory. ``StudyFolderError`` if it is damaged or has other columns."""
+    kept = Kept()
+    try:
+        with pq.ParquetFile(path) as table:
+            if table.schema_arrow.names != SCHEMA.names:
+                raise StudyFolderError(f"{path} has other columns than this version writes.")
+            for batch in table.iter_batches(AT_ONCE):
+                kept.add(pa.Table.from_batches([batch]).cast(SCHEMA))
+    except (pa.ArrowException, OSError) as error:
+        raise StudyFolderError(f"{path} cannot be read: {error}") from None
+    return kept
 
 
 def _fastest(tables: list[pa.Table]) -> pa.Table:
