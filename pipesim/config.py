@@ -18,6 +18,7 @@ from pipesim.demo_config import DemoConf
 from pipesim.grid_config import GridConf
 from pipesim.schedules import canonical_name
 from pipesim.specs import Point
+from pipesim.study_config import EngineConf, StudyConf
 from pipesim.task_config import TaskConf
 
 _BESIDE, _INSTALLED = Path(__file__).parents[1] / "conf", Path(__file__).parent / "conf"
@@ -193,17 +194,6 @@ class CostsConf:
 
 
 @dataclass
-class StudyConf:
-    """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken.
-
-    ``dry_run`` counts what is asked and what breaks which rule, and writes nothing.
-    """
-
-    dir: str | None = None
-    name: str | None = None
-    dry_run: bool = False
-
-
 @dataclass
 class Config:
     lang: str = "en"
@@ -219,6 +209,10 @@ class Config:
     measurements: str | None = None
     grid: GridConf | None = None
     study: StudyConf = field(default_factory=StudyConf)
+    engine: EngineConf = field(default_factory=EngineConf)
+    resume: str | None = None
+    resume_anyway: bool = False
+    fail_fast: bool = False
 
 
 def register_schema() -> None:

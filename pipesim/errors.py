@@ -6,21 +6,34 @@ import dataclasses
 import difflib
 import io
 import os
+import shlex
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-OK, FAILED, MISTAKE = 0, 1, 2
+OK, FAILED, MISTAKE, STOPPED = 0, 1, 2, 130
 
 
 class FailedPoints(Exception):
     """A study was written, but some of its points failed; the message counts them."""
 
 
-def guarded(main: Callable[[], None]) -> int:
-    """Runs ``main`` and returns the exit code: 0 all went well, 1 something failed, 2 the user's mistake.
+class Stopped(Exception):
+    """A study was stopped before it was whole; ``folder`` keeps what is done, if anything is. ``code`` is the exit code."""
 
+    def __init__(self, message: str, folder: Path | None, code: int) -> None:
+        super().__init__(message)
+        self.folder, self.code = folder, code
+
+
+def guarded(main: Callable[[], None]) -> int:
+    """Runs ``main`` and returns the exit code: 0 all went well, 1 something failed, 2 the user's mistake, 130 stopped.
+
+    SIGTERM stops it as Ctrl-C does.
     Hydra is told to raise instead of printing; with HYDRA_FULL_ERROR=1 in the environment everything is raised.
     """
     if os.environ.get("HYDRA_FULL_ERROR") == "1":
@@ -29,9 +42,16 @@ def guarded(main: Callable[[], None]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without our signs shows others
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         main()
         sys.stdout.flush()
+    except Stopped as error:
+        print(f"error: {error}" if error.code == FAILED else error, file=sys.stderr)
+        if error.folder is not None:
+            print(f"Go on with it: {_again(error.folder)}", file=sys.stderr)
+        return error.code
     except FailedPoints as error:
         print(f"error: {_shown(str(error))}", file=sys.stderr)
         return FAILED
@@ -39,7 +59,7 @@ def guarded(main: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print("stopped; nothing was written.", file=sys.stderr)
-        return 130
+        return STOPPED
     except Exception as error:
         message = explain(error, sys.argv[1:])
         if message is None and isinstance(error, OSError):
@@ -59,6 +79,12 @@ def _shown(text: str) -> str:
     from pipesim.report.formats import clean
 
     return clean(text)
+
+
+def _again(folder: Path) -> str:
+    """The command that goes on with a study: the one that began it, and where."""
+    begun = [word for word in sys.argv[1:] if not word.startswith(("resume=", "study.dir="))]
+    return shlex.join(["python", sys.argv[0], *begun, f"resume={folder}"])
 
 
 def explain(error: Exception, typed: Sequence[str] = ()) -> str | None:

@@ -2,117 +2,124 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from pipesim import config as configs_
-from pipesim import demos, dry_run, legality, tasks
+from pipesim import demos, dry_run, legality, sweeping, tasks
 from pipesim.checks import Invalid
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
-from pipesim.plan import grid, names
-from pipesim.plan.keep import Keeper
-from pipesim.plan.space import Slice, Space
+from pipesim.plan import grid
+from pipesim.plan.space import Space, cut, total
 from pipesim.report import figures, html, markdown, terminal, trace
 from pipesim.report.document import Document
 from pipesim.report.layout_page import layout_page
+from pipesim.report.runs_page import runs_page
 from pipesim.report.sweep_page import sweep_page
 from pipesim.results import folder as folders
-from pipesim.results import manifest, schema, store
-from pipesim.results.folder import MANIFEST, Staging, StudyFolderError
+from pipesim.results import kept_rows, manifest, measured, schema, store
+from pipesim.results.folder import Staging, StudyFolderError
 from pipesim.results.schema import Row
+from pipesim.sweeping import Sweep
 from pipesim.swept import with_told
 
 LANGUAGES = ("en", "zh")
+ONE = ("lang", "study", "demo", "engine", "resume", "resume_anyway", "fail_fast")
+"""Keys that are the same for all points of a study."""
 
 
 def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path | None:
-    """Answers what was asked, prints it, writes the study and returns its folder.
+    """Answers what was asked, prints it, writes the study and returns its folder; None after a dry run.
 
     Raises ``Invalid`` for a single layout that breaks rules and for settings that cannot work, ``FailedPoints`` after
-    the study is written if any of its points failed.
+    the study is written if any of its points failed, ``Stopped`` if it was stopped and something of it is kept.
     """
-    if spaces and spaces[0].base["study"].get("dry_run"):
-        terminal.print_document(dry_run.document(dry_run.count(spaces, _table)))
+    first = _common(spaces)
+    if first["study"]["dry_run"]:
+        counted = dry_run.count(spaces, lambda slices: grid.evaluate(slices, details=False))
+        terminal.print_document(dry_run.document(counted))
         return None
-    configs = asked([Slice(space, 0, len(space)) for space in spaces])
-    first = _common(configs)
-    kind = _kind(first, swept)
+    spaces = with_told(spaces)
+    kind = _kind(first, spaces, swept)
+    if kind in ("sweep", "runs"):
+        return _swept(Sweep(spaces=spaces, config=first, overrides=overrides, runs=kind == "runs"), kind)
+    if first["resume"] is not None:
+        raise Invalid([f"resume={first['resume']}: only a sweep is gone on with, and this is a {kind}. Leave it out."])
     about = manifest.about(kind, overrides, first)
     files: dict[str, str | bytes] = {}
-    kept = ""
     if kind == "demo":
         document, rows = demos.run(first)
     elif kind == "task":
         done = tasks.run(first)
         document, rows, files = done.document, done.rows, done.files
     else:
-        if kind == "layout":
-            legality.resolve(configs_.build(first))
+        legality.resolve(configs_.build(first))
         rows = evaluate(spaces)
-        if kind == "layout" and rows[0]["status"] == "invalid":
+        if rows[0]["status"] == "invalid":
             raise Invalid(rows[0]["reason"].splitlines())
-        if kind == "sweep" and (first["grid"] or {}).get("keep") is not None:
-            keeper = Keeper(first["grid"]["keep"])
-            keeper.add(schema.table(rows))
-            rows, kept = keeper.table().to_pylist(), keeper.told()
         document = page(kind, rows, about)
-        if kept:
-            opening = document.sections[0]
-            opening = dataclasses.replace(opening, blocks=(kept, *opening.blocks))
-            document = dataclasses.replace(document, sections=(opening, *document.sections[1:]))
-    with folders.new_study(_root(), first["study"]["name"] or _name(kind, configs), first["study"]["dir"]) as staging:
+    with folders.new_study(
+        _root(), first["study"]["name"] or _name(kind, first, spaces), first["study"]["dir"]
+    ) as staging:
         for name, content in files.items():
             staging.write(name, content)
-        _write(staging, rows, document, about)
+        with store.Writer(staging.path, csv=True) as writer:
+            writer.add(schema.table(rows))
+        _finish(staging, rows, document, about)
     assert staging.final is not None
-    terminal.print_document(document)
-    print(f"\nstudy: {staging.final}", flush=True)
-    failed = Counter(row["status"] for row in rows)["failed"]
-    if failed:
-        raise FailedPoints(
-            f"{failed} of {len(rows)} points failed; their reasons stand in {staging.final / store.CSV}."
-        )
+    _say(document, [], staging.final)
+    _tell_failed(Counter(row["status"] for row in rows), staging.final)
     return staging.final
 
 
-def asked(slices: Sequence[Slice]) -> list[dict[str, Any]]:
-    """The plain config of every combination that is asked."""
-    return [
-        dict(part.space.config(part.start + index))
-        for part in slices
-        for index in np.flatnonzero(names.mask(part)).tolist()
-    ]
+def _swept(sweep: Sweep, kind: str) -> Path:
+    if whole := sweeping.complete(sweep):
+        print(f"nothing is left to do.\n\nstudy: {whole}", flush=True)
+        _tell_failed(manifest.read(whole)["counts"], whole)
+        return whole
+    name = sweep.config["study"]["name"] or _name(kind, sweep.config, sweep.spaces)
+    with sweeping.opened(sweep, _root(), name) as staging:
+        made = sweeping.made(sweep, staging)
+        kept, known = sweeping.together(sweep, staging, made)
+        about = manifest.about(kind, *sweeping.begun(sweep, staging)) | known
+        rows = kept.rows()
+        if kind == "runs":
+            took = [{**each.measured, "point_id": each.asked[:16]} for each in made if each.measured]
+            measured.write(took, staging.path)
+            document = runs_page(rows, {each["point_id"]: each for each in took}, kept.counts, about)
+        else:
+            document = _sweep_page(rows, about, kept.counts)
+        _finish(staging, rows, document, about)
+    assert staging.final is not None
+    _say(document, sweeping.told(about), staging.final)
+    _tell_failed(kept.counts, staging.final)
+    return staging.final
 
 
-def _kind(config: Mapping[str, Any], swept: bool) -> str:
+def _kind(config: Mapping[str, Any], spaces: Sequence[Space], swept: bool) -> str:
     if config["demo"] is not None:
         return "demo"
-    return "task" if tasks.chosen(config) else "sweep" if swept else "layout"
+    task = tasks.chosen(config)
+    if task is None:
+        return "sweep" if swept else "layout"
+    if total(spaces) == 1:
+        return "task"
+    if task not in tasks.SWEPT:
+        raise Invalid([f"experiment={task} is one study and cannot be swept. Nearest: run it once for each point."])
+    return "runs"
 
 
 def evaluate(spaces: Sequence[Space]) -> list[Row]:
-    """A row for every config, in the order of the table."""
+    """A row for every point, in the order of the table."""
     rows: list[Row] = grid.evaluate(cut(with_told(spaces), 0, total(spaces)), details=True).to_pylist()
     return rows
 
 
-def _table(slices: Sequence[Slice]) -> pa.Table:
-    configs = asked(slices)
-    points = [configs_.asked(each) for each in configs]
-    told = settings(configs)
-    known = ((row | {"settings": setting}, build) for (row, build), setting in zip(points, told, strict=True))
-    return schema.table(grid.rows(known))
-
-
 def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:
-    """What a study says; the same from a fresh evaluation and from its table."""
+    """What a layout's study says, or a small sweep's; the same from a fresh evaluation and from its table."""
     if kind == "layout" and rows[0]["status"] != "failed":
         return layout_page(rows[0], *pipeline(rows[0]), about)
     return sweep_page(rows, about)
@@ -121,11 +128,18 @@ def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:
 def render_again(folder: Path) -> None:
     """Writes reports and figures of a study anew from its table. Raises ``ValueError`` if the folder holds no study."""
     about = manifest.read(folder)
-    rows = store.read(folder)
-    if about["kind"] == "task":
+    if about["kind"] in ("task", "runs"):
         raise ValueError(f"{folder} holds a task, whose report is not made from its table; run the task again.")
+    if about["kind"] == "sweep":
+        kept = kept_rows.of_table(folder / store.PARQUET)
+        rows = kept.rows()
+    else:
+        kept, rows = None, store.read(folder)
     try:
-        document = demos.run(about["config"])[0] if about["kind"] == "demo" else page(about["kind"], rows, about)
+        if about["kind"] == "demo":
+            document = demos.run(about["config"])[0]
+        else:
+            document = page(about["kind"], rows, about) if kept is None else _sweep_page(rows, about, kept.counts)
         files = rendered(document, rows, about["kind"])
     except Exception as error:  # a study from elsewhere can hold anything that its files' types allow
         raise StudyFolderError(
@@ -135,6 +149,12 @@ def render_again(folder: Path) -> None:
         target = folders.inside(folder, name)
         folders.replace(target, text)
         print(target)
+
+
+def _sweep_page(rows: Sequence[Row], about: Mapping[str, Any], counts: Mapping[str, int]) -> Document:
+    """``counts`` are of the table; what a grid evaluated and kept not stands in ``about``."""
+    counts = about.get("evaluated") or counts
+    return sweep_page(rows, about, counts, about.get("kept", ""))
 
 
 def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, str]:
@@ -148,22 +168,36 @@ def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, st
     return files
 
 
-def _write(staging: Staging, rows: Sequence[Row], document: Document, about: Mapping[str, Any]) -> None:
-    store.write(schema.table(rows), staging.path)
+def _finish(staging: Staging, rows: Sequence[Row], document: Document, about: Mapping[str, Any]) -> None:
     for name, text in rendered(document, rows, about["kind"]).items():
         staging.write(name, text)
-    staging.write(MANIFEST, manifest.complete(about, staging.path))
+    staging.finish(manifest.complete(about, staging.path))
 
 
-def _common(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _say(document: Document, more: Sequence[str], folder: Path) -> None:
+    terminal.print_document(document)
+    print("\n" + "".join(f"{line}\n" for line in more) + f"study: {folder}", flush=True)
+
+
+def _tell_failed(counts: Mapping[str, int], folder: Path) -> None:
+    if failed := counts.get("failed"):
+        table = store.CSV if (folder / store.CSV).exists() else store.PARQUET
+        log = f", tracebacks in {folder / sweeping.FAILURES}" if (folder / sweeping.FAILURES).exists() else ""
+        raise FailedPoints(
+            f"{failed} of {sum(counts.values())} points failed; their reasons stand in {folder / table}{log}."
+        )
+
+
+def _common(spaces: Sequence[Space]) -> dict[str, Any]:
     """The first config, after checking what must be the same for a whole study."""
-    if not configs:
+    if not total(spaces):
         raise Invalid(["nothing was asked: an axis has no values."])
-    first = configs[0]
+    first = dict(next(space for space in spaces if len(space)).config(0))
+    varied = {key.split(".")[0] for space in spaces for axis in space.axes if len(axis.values) > 1 for key in axis.keys}
     problems = [
         f"{key} cannot be swept: a sweep is one study."
-        for key in ("lang", "study", "demo")
-        if any(c[key] != first[key] for c in configs)
+        for key in ONE
+        if key in varied or any(space.config(0)[key] != first[key] for space in spaces if len(space))
     ]
     if first["lang"] not in LANGUAGES:
         problems.append(f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.")
@@ -174,18 +208,26 @@ def _common(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return first
 
 
-def _name(kind: str, configs: Sequence[Mapping[str, Any]]) -> str:
-    first = configs[0]
+def _name(kind: str, first: Mapping[str, Any], spaces: Sequence[Space]) -> str:
     if kind == "demo":
         return "demo-" + "-".join(name for name, conf in first["demo"].items() if conf is not None)
-    if kind == "task":
+    if kind in ("task", "runs"):
         return str(tasks.chosen(first))
     if first["grid"] is not None:
         return str(first["grid"]["name"])
-    model = "-".join(dict.fromkeys(str(config["model"]["name"]) for config in configs))
+    model = "-".join(dict.fromkeys(name for space in spaces for name in _values(space, "model.name")))
     if kind == "sweep":
         return f"{model}-sweep"
     return f"{model}-t{first['parallel']['t']}-p{first['parallel']['p']}"
+
+
+def _values(space: Space, key: str) -> list[str]:
+    """Those that a key takes in a space."""
+    for axis in reversed(space.axes):
+        if key in axis.keys:
+            return [str(value[axis.keys.index(key)]) for value in axis.values]
+    group, name = key.split(".")
+    return [str(space.base[group][name])]
 
 
 def _root() -> Path:

@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "legality": {"checks", "specs", "schedules", "costs"},
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
     "results": {"inputs"},
+    "engines": {"checks"},
     "plan": {
         "checks", "specs", "schedules", "simulate", "costs.columns", "estimate", "legality", "config", "point_id", "results.schema",
         "calibrate.intervals",
@@ -48,7 +49,10 @@ ALLOWED: dict[str, set[str]] = {
     "demo_config": set(),
     "grid_config": set(),
     "task_config": set(),
-    "config": {"checks", "inputs", "safe_config", "specs", "schedules", "demo_config", "grid_config", "task_config"},
+    "study_config": set(),
+    "config": {
+        "checks", "inputs", "safe_config", "specs", "schedules", "demo_config", "grid_config", "study_config", "task_config",
+    },
     "errors": {"checks", "config", "report.formats"},
     "point_id": set(),
     "swept": {"plan.space", "point_id"},
@@ -56,10 +60,12 @@ ALLOWED: dict[str, set[str]] = {
     "compose": {"checks", "config", "errors", "specs", "schedules", "expand", "plan.axes", "plan.keep", "plan.names", "plan.space"},
     "progress": set(),
     "dry_run": {"checks", "plan.space", "report.document"},
+    "sweep_part": {"checks", "plan", "results", "tasks"},
+    "sweeping": {"checks", "errors", "engines", "plan", "progress", "report.formats", "results", "sweep_part"},
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
-        "tasks", "compose", "dry_run", "progress",
+        "tasks", "sweeping", "compose", "dry_run",
     },
     "api": {
         "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",
@@ -72,7 +78,10 @@ ALLOWED: dict[str, set[str]] = {
 
 KNOW_TORCH = {"execute", "toy"}
 
-KNOW_HYDRA = {"safe_config", "config", "demo_config", "grid_config", "task_config", "compose", "expand", "errors", "hydra_plugins"}
+KNOW_HYDRA = {
+    "safe_config", "config", "demo_config", "grid_config", "study_config", "task_config", "compose", "expand", "errors",
+    "hydra_plugins",
+}  # fmt: skip
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -177,5 +186,26 @@ def test_a_plain_import_loads_nothing_heavy() -> None:
     )  # fmt: skip
     loaded = set(done.stdout.split())
     assert {"pipesim", "numpy"} <= loaded
-    heavy = {"torch", "plotly", "pandas", "matplotlib", "hydra", "omegaconf", "jinja2", "rich", "safetensors"}
+    heavy = {
+        "ray",
+        "dask",
+        "distributed",
+        "submitit",
+        "torch",
+        "plotly",
+        "pandas",
+        "matplotlib",
+        "hydra",
+        "omegaconf",
+        "jinja2",
+        "rich",
+        "safetensors",
+    }
     assert not loaded & heavy
+
+
+@pytest.mark.parametrize("path", [*FILES, *SCRIPTS], ids=named)
+def test_engines_are_imported_only_where_they_are_chosen(path: Path) -> None:
+    of_its_own = path.stem.removeprefix("on_") if path.parent.name == "engines" else ""
+    known = {"ray": {"ray"}, "dask": {"dask", "distributed"}, "submitit": {"submitit"}}.get(of_its_own, set())
+    assert not roots(path) & ({"ray", "dask", "distributed", "submitit"} - known)

@@ -123,7 +123,7 @@ def test_a_value_that_cannot_work_is_a_mistake(default, capsys, tmp_path, settin
     there.mkdir()
     places = {"file": there / "file", "full": there}
     places["file"].write_text("mine")
-    asked = copy.deepcopy(default) | {"study": {"dir": str(tmp_path / "study"), "name": None}}
+    asked = copy.deepcopy(default) | {"study": default["study"] | {"dir": str(tmp_path / "study")}}
     for key, value in settings.items():
         *groups, last = key.split(".")
         inner = asked[groups[0]] if groups else asked

@@ -10,6 +10,7 @@ import pytest
 
 from pipesim import compose, config, errors, study
 from pipesim.checks import Invalid
+from pipesim.plan.space import Space
 from pipesim.results import store
 from pipesim.results.folder import Staging, StudyFolderError
 from pipesim.results.schema import COLUMNS
@@ -26,7 +27,7 @@ def asked(default, tmp_path):
     """``asked(study={...}, parallel={...}, …)``: the default with other values, bound for ``tmp_path/study``."""
 
     def change(**groups):
-        changed = copy.deepcopy(default) | {"study": {"dir": str(tmp_path / "study"), "name": None}}
+        changed = copy.deepcopy(default) | {"study": default["study"] | {"dir": str(tmp_path / "study")}}
         for group, values in groups.items():
             changed[group] = changed[group] | values if isinstance(values, dict) else values
         return changed
@@ -39,6 +40,14 @@ def no_figures(monkeypatch):
     monkeypatch.setattr("pipesim.report.figures.draw", lambda view, language: "<svg/>")
 
 
+def run(configs, overrides, swept):
+    return study.run([Space(base=each) for each in configs], overrides, swept)
+
+
+def evaluate(configs):
+    return study.evaluate([Space(base=each) for each in configs])
+
+
 def content(folder):
     """Every file of a study; of the manifest what is neither time nor place."""
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -48,7 +57,7 @@ def content(folder):
 
 
 def test_a_layout_writes_its_files_and_says_where_last(asked, tmp_path, capsys):
-    folder = study.run([asked()], ["parallel.t=4"], False)
+    folder = run([asked()], ["parallel.t=4"], False)
     files, manifest = content(folder)
     assert folder == tmp_path / "study"
     assert sorted(files) == [
@@ -63,7 +72,7 @@ def test_a_layout_writes_its_files_and_says_where_last(asked, tmp_path, capsys):
 
 def test_the_row_of_the_default_is_what_bloom_was_trained_with(asked):
     """Le Scao et al., "BLOOM", 2022, section 3.4: t 4, p 12, d 8 on 384 A100; 2048 sequences of 2048 tokens."""
-    (row,) = study.evaluate([asked()])
+    (row,) = evaluate([asked()])
     assert list(row) == list(COLUMNS)
     assert row["status"] == "ok"
     assert row["reason"] is None
@@ -75,14 +84,14 @@ def test_the_row_of_the_default_is_what_bloom_was_trained_with(asked):
 
 
 def test_the_same_question_gives_the_same_bytes(asked, tmp_path):
-    one = study.run([asked()], [], False).rename(tmp_path / "one")
-    two = study.run([asked()], [], False)
+    one = run([asked()], [], False).rename(tmp_path / "one")
+    two = run([asked()], [], False)
     assert content(one) == content(two)
 
 
 def test_every_sweep_derives_d_and_sorts_its_rows(asked):
     layouts = list(itertools.product((8, 4, 2, 1), (24, 6, 12)))
-    rows = study.evaluate([asked(parallel={"t": t, "p": p}) for t, p in layouts])
+    rows = evaluate([asked(parallel={"t": t, "p": p}) for t, p in layouts])
     assert [(row["t"], row["p"], row["d"]) for row in rows] == [(t, p, 384 // (t * p)) for t, p in sorted(layouts)]
     assert all(row["gpus"] == 384 for row in rows)
     assert {row["status"] for row in rows} == {"ok", "infeasible"}
@@ -90,15 +99,15 @@ def test_every_sweep_derives_d_and_sorts_its_rows(asked):
 
 def test_a_point_has_the_same_row_alone_and_among_others(asked):
     points = [asked(parallel={"t": t, "p": p}) for t, p in itertools.product((1, 2, 4, 8), (6, 12))]
-    together = study.evaluate([*points, asked(parallel={"t": 7})])
-    alone = [row for point in points for row in study.evaluate([point])]
+    together = evaluate([*points, asked(parallel={"t": 7})])
+    alone = [row for point in points for row in evaluate([point])]
     assert [row for row in together if row["status"] != "invalid"] == sorted(
         alone, key=lambda row: (row["t"], row["p"])
     )
 
 
 def test_an_invalid_point_is_a_row_with_every_broken_rule(asked, tmp_path):
-    folder = study.run([asked(parallel={"t": 5}), asked(parallel={"p": 7})], [], True)
+    folder = run([asked(parallel={"t": 5}), asked(parallel={"p": 7})], [], True)
     by_p, by_t = store.read(folder)
     assert (by_p["status"], by_t["status"]) == ("invalid", "invalid")
     assert "parallel.t=4 x parallel.p=7 = 28 does not divide cluster.gpus=384" in by_p["reason"]
@@ -111,7 +120,7 @@ def test_an_invalid_point_is_a_row_with_every_broken_rule(asked, tmp_path):
 
 
 def test_values_out_of_range_in_a_sweep_are_rows_too(asked):
-    rows = study.evaluate([asked(parallel={"t": 0}), asked(training={"micro_batch": 10**30}), asked()])
+    rows = evaluate([asked(parallel={"t": 0}), asked(training={"micro_batch": 10**30}), asked()])
     assert [row["status"] for row in rows] == ["invalid", "invalid", "ok"]
     assert "parallel.t=0 must lie between 1" in rows[0]["reason"]
     assert f"training.micro_batch={10**30}" in rows[1]["reason"]
@@ -119,7 +128,7 @@ def test_values_out_of_range_in_a_sweep_are_rows_too(asked):
 
 
 def test_a_layout_that_does_not_fit_says_by_how_many_gb(asked):
-    (row,) = study.evaluate([asked(parallel={"t": 1, "p": 6})])
+    (row,) = evaluate([asked(parallel={"t": 1, "p": 6})])
     assert row["status"] == "infeasible"
     assert row["fits"] is False
     assert row["verdict"] == "memory"
@@ -131,11 +140,10 @@ def test_a_layout_that_does_not_fit_says_by_how_many_gb(asked):
 
 
 def test_what_a_layout_needs_to_the_byte_fits_and_a_little_less_does_not(asked):
-    (row,) = study.evaluate([asked()])
+    (row,) = evaluate([asked()])
     needed_gb = row["memory_bytes"] / 1e9
     just, less = (
-        study.evaluate([asked(cluster={"memory_gb": gb})])[0]
-        for gb in (needed_gb * (1 + 1e-12), needed_gb * (1 - 1e-6))
+        evaluate([asked(cluster={"memory_gb": gb})])[0] for gb in (needed_gb * (1 + 1e-12), needed_gb * (1 - 1e-6))
     )
     assert (just["status"], less["status"]) == ("ok", "infeasible")
 
@@ -159,12 +167,12 @@ def t2_breaks(monkeypatch):
 def test_a_point_that_breaks_costs_its_own_row_and_is_said_once_all_is_written(asked, tmp_path, capsys):
     points = [asked(parallel={"t": t}) for t in (1, 2, 4)]
     with pytest.raises(errors.FailedPoints, match=r"1 of 3 points failed; .*results\.csv"):
-        study.run(points, [], True)
+        run(points, [], True)
     one, two, four = store.read(tmp_path / "study")
     assert (one["status"], two["status"], four["status"]) == ("infeasible", "failed", "ok")
     assert two["reason"] == "ZeroDivisionError: too thin"
     assert (two["t"], two["p"], two["step_time_s"]) == (2, 12, None)
-    assert [four] == study.evaluate([asked()])
+    assert [four] == evaluate([asked()])
     assert {"manifest.json", "report.html", "report.md", "results.csv"} <= {
         path.name for path in (tmp_path / "study").iterdir()
     }
@@ -175,14 +183,14 @@ def test_a_point_that_breaks_costs_its_own_row_and_is_said_once_all_is_written(a
 @pytest.mark.usefixtures("t2_breaks")
 def test_a_single_layout_that_breaks_is_a_failed_row_and_exit_code_1(asked, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-    assert errors.guarded(lambda: study.run([asked(parallel={"t": 2})], [], False)) == errors.FAILED
+    assert errors.guarded(lambda: run([asked(parallel={"t": 2})], [], False)) == errors.FAILED
     assert "error: 1 of 1 points failed" in capsys.readouterr().err
     (row,) = store.read(tmp_path / "study")
     assert row["status"] == "failed"
 
 
 def test_rendering_again_gives_the_same_bytes(asked, capsys):
-    folder = study.run([asked()], [], False)
+    folder = run([asked()], [], False)
     before = content(folder)
     for name in ("report.html", "report.md", "schedule.csv", "timeline.svg", "trace.json"):
         (folder / name).unlink()
@@ -197,7 +205,7 @@ def test_rendering_again_gives_the_same_bytes(asked, capsys):
 @pytest.mark.usefixtures("t2_breaks")
 def test_a_study_of_a_failed_layout_is_rendered_again_as_well(asked, tmp_path):
     with pytest.raises(errors.FailedPoints):
-        study.run([asked(parallel={"t": 2})], [], False)
+        run([asked(parallel={"t": 2})], [], False)
     before = content(tmp_path / "study")
     (tmp_path / "study" / "report.md").unlink()
     study.render_again(tmp_path / "study")
@@ -205,9 +213,9 @@ def test_a_study_of_a_failed_layout_is_rendered_again_as_well(asked, tmp_path):
 
 
 def test_a_report_does_not_depend_on_where_its_study_lies(asked, tmp_path):
-    one = study.run([asked()], [f"study.dir={tmp_path / 'study'}", "parallel.t=4"], False)
+    one = run([asked()], [f"study.dir={tmp_path / 'study'}", "parallel.t=4"], False)
     elsewhere = asked(study={"dir": str(tmp_path / "elsewhere")})
-    two = study.run([elsewhere], [f"study.dir={tmp_path / 'elsewhere'}", "parallel.t=4"], False)
+    two = run([elsewhere], [f"study.dir={tmp_path / 'elsewhere'}", "parallel.t=4"], False)
     assert content(one)[0] == content(two)[0]
     assert "run.py parallel.t=4" in (one / "report.md").read_text(encoding="utf-8")
 
@@ -218,8 +226,8 @@ def test_a_full_disk_leaves_nothing_and_is_the_users_to_solve(asked, tmp_path, m
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-    monkeypatch.setattr(*((store, "write") if where == "store" else (Staging, "write")), full)
-    assert errors.guarded(lambda: study.run([asked(parallel={"t": 7})], [], True)) == errors.MISTAKE
+    monkeypatch.setattr(*((store.Writer, "add") if where == "store" else (Staging, "write")), full)
+    assert errors.guarded(lambda: run([asked(parallel={"t": 7})], [], True)) == errors.MISTAKE
     out, err = capsys.readouterr()
     assert "No space left on device" in err
     assert "Traceback" not in err
@@ -229,15 +237,15 @@ def test_a_full_disk_leaves_nothing_and_is_the_users_to_solve(asked, tmp_path, m
 
 def test_a_single_layout_that_breaks_rules_leaves_nothing(asked, tmp_path):
     with pytest.raises(Invalid, match=r"parallel\.t=7"):
-        study.run([asked(parallel={"t": 7})], [], False)
+        run([asked(parallel={"t": 7})], [], False)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_taken_folder_is_refused_and_what_it_holds_stays(asked, tmp_path):
-    folder = study.run([asked(parallel={"t": 7})], [], True)
+    folder = run([asked(parallel={"t": 7})], [], True)
     before = content(folder)
     with pytest.raises(StudyFolderError, match=r"study\.dir=.* is not an empty folder"):
-        study.run([asked(parallel={"t": 5})], [], True)
+        run([asked(parallel={"t": 5})], [], True)
     assert content(folder) == before
     assert list(tmp_path.iterdir()) == [folder]
 
@@ -247,10 +255,10 @@ def test_without_a_folder_a_study_is_named_after_what_was_asked_and_numbered(ask
     unnamed, named = {"dir": None}, {"dir": None, "name": "Häuser & 试验/../x"}
     seven = asked(parallel={"t": 7}, study=unnamed)
     toy = asked(parallel={"t": 7}, study=unnamed, model={"name": "toy"})
-    names = [study.run(configs, [], True).name for configs in ([seven], [seven], [seven, toy])]
+    names = [run(configs, [], True).name for configs in ([seven], [seven], [seven, toy])]
     assert names == ["bloom_176b-sweep", "bloom_176b-sweep-2", "bloom_176b-toy-sweep"]
-    assert study.run([asked(parallel={"t": 7}, study=named)], [], True).name == "Häuser-试验-..-x"
-    assert study.run([asked(study=unnamed)], [], False).name == "bloom_176b-t4-p12"
+    assert run([asked(parallel={"t": 7}, study=named)], [], True).name == "Häuser-试验-..-x"
+    assert run([asked(study=unnamed)], [], False).name == "bloom_176b-t4-p12"
     assert all(path.is_dir() and (path / "manifest.json").exists() for path in (tmp_path / "outputs").iterdir())
 
 
@@ -264,10 +272,10 @@ def test_what_makes_a_study_one_cannot_be_swept(asked, tmp_path, key):
     other = asked(**{key: {"lang": "zh", "study": {"name": "b"}, "demo": None}[key]})
     first = asked() | ({"demo": {"timelines": None}} if key == "demo" else {})
     with pytest.raises(Invalid, match=f"{key} cannot be swept"):
-        study.run([first, other], [], True)
+        run([first, other], [], True)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_axis_without_values_asks_nothing():
     with pytest.raises(Invalid, match="no values"):
-        study.run([], [], True)
+        run([], [], True)

@@ -4,6 +4,7 @@ import pytest
 from points import configs
 
 from pipesim import compose, study, swept
+from pipesim.plan.space import Space
 
 
 def asked(**axes):
@@ -24,5 +25,5 @@ def test_what_a_choice_brings_along_is_not_named():
 
 @pytest.mark.parametrize("key", ["model.layers", "cluster.gpus", "cluster.memory_gb"])
 def test_rows_of_any_swept_key_differ(key):
-    rows = study.evaluate(asked(**{key: ["96", "192"]}))
+    rows = study.evaluate([Space(base=each) for each in asked(**{key: ["96", "192"]})])
     assert len({row["settings"] for row in rows}) == 2

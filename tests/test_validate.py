@@ -21,6 +21,7 @@ from pipesim.calibrate import classes, peers, predictions, regret, rows, summary
 from pipesim.calibrate.validate import validate
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
+from pipesim.plan.space import Space
 from pipesim.report import markdown
 from pipesim.tasks.validation_page import page
 
@@ -189,7 +190,7 @@ def studied(tmp_path: Path, text: str, *overrides: str) -> Path:
     path = tmp_path / "runs.csv"
     path.write_text(text, encoding="utf-8")
     asks = asked(f"measurements={path}", f"study.dir={tmp_path / 'study'}", *overrides)
-    return study.run([asks], ["experiment=validate"], False)
+    return study.run([Space(base=asks)], ["experiment=validate"], False)
 
 
 def test_a_table_of_ones_own_becomes_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

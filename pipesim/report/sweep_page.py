@@ -30,12 +30,21 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
     )
 
 
-def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
+def sweep_page(
+    rows: Sequence[Row], manifest: Mapping[str, Any], counts: Mapping[str, int] | None = None, kept: str = ""
+) -> Document:
+    """``counts`` are of all points by status, where ``rows`` are only some of them; ``kept`` says which a grid keeps."""
     order = ranked(rows)
+    counts = Counter(row["status"] for row in rows) if counts is None else counts
+    points = sum(counts.values())
     varied = tuple(name for name in _IDENTITY if len({row[name] for row in rows}) > 1)
     named = partial(layout_name, varied=varied)
     refused = [row for row in rows if row["status"] not in ("ok", "infeasible")]
-    sections = [Section(title="Answer", blocks=(*_answers(rows, order, named), _counts(rows)))]
+    sections = [
+        Section(
+            title="Answer", blocks=(*filter(None, [kept]), *_answers(rows, order, named), _counts(counts, len(rows)))
+        )
+    ]
     if order:
         sections += [
             Section(title="Layouts, ranked", blocks=(_ranking(order, varied),)),
@@ -51,7 +60,7 @@ def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
     conventions = sorted({row["flop_convention"] for row in order} or {"palm"})
     sections.append(Section(title="How to read this", blocks=(*definitions(conventions), provenance(manifest))))
     return Document(
-        title=f"{len(rows)} layout{'s' * (len(rows) > 1)} of {_named(rows, 'model')} on {_named(rows, 'cluster')}",
+        title=f"{points} layout{'s' * (points > 1)} of {_named(rows, 'model')} on {_named(rows, 'cluster')}",
         sections=tuple(sections),
     )
 
@@ -100,13 +109,16 @@ def _answer(order: Sequence[Row], named: Named) -> str:
     return text
 
 
-def _counts(rows: Sequence[Row]) -> Table:
-    counted = Counter(row["status"] for row in rows)
+def _counts(counts: Mapping[str, int], shown: int) -> Table:
+    points = sum(counts.values())
     words = {"ok": "fit", "infeasible": "do not fit", "invalid": "break rules", "failed": "failed"}
     return Table(
         title="Asked points",
         columns=(Column(title="outcome"), Column(title="points", kind="count")),
-        rows=(*((words[status], counted[status]) for status in words if counted[status]), ("all", len(rows))),
+        rows=(*((words[status], counts[status]) for status in words if counts.get(status)), ("all", points)),
+        note=""
+        if shown == points
+        else f"This report is made from {shown:,} of them: the fastest, and some that cannot run.",
     )
 
 

@@ -92,7 +92,9 @@ def trust(row: Mapping[str, Any]) -> str:
 
 
 def provenance(manifest: Mapping[str, Any]) -> str:
-    """The command without the place its study went to, so that a report does not depend on where it lies."""
-    overrides = [word for word in manifest["overrides"] if not word.startswith("study.")]
-    command = shlex.join(["python", "experiments/run.py", *(["-m"] if manifest["kind"] == "sweep" else []), *overrides])
+    """The command without the places where its study was made and went to, on which a report does not depend."""
+    overrides = [word for word in manifest["overrides"] if not word.startswith(("study.dir", "study.name", "engine"))]
+    command = shlex.join(
+        ["python", "experiments/run.py", *(["-m"] if manifest["kind"] in ("sweep", "runs") else []), *overrides]
+    )
     return f"Made by pipesim {manifest['versions']['pipesim']}: {command}"

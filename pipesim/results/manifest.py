@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import inputs
-from pipesim.results.folder import MANIFEST, StudyFolderError
+from pipesim.results.folder import MANIFEST, UNFINISHED, StudyFolderError
 
 _LIBRARIES = ("pipesim", "hydra-core", "numpy", "numba", "pandas", "pyarrow", "plotly", "matplotlib")
 
 
 def about(kind: str, overrides: Sequence[str], config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a study is, before it is written: ``kind`` is layout, sweep or demo, ``config`` the first point's."""
+    """What a study is, before it is written: ``kind`` is layout, sweep, demo, task or runs, ``config`` the first point's."""
     return {
         "kind": kind,
-        "overrides": list(overrides),
-        "first_point" if kind == "sweep" else "config": dict(config),
+        "overrides": [word for word in overrides if not word.startswith("resume")],
+        "first_point" if kind in ("sweep", "runs") else "config": dict(config),
         "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES if _installed(name)},
     }
 
@@ -30,9 +30,9 @@ def about(kind: str, overrides: Sequence[str], config: Mapping[str, Any]) -> dic
 def complete(about: Mapping[str, Any], folder: Path) -> str:
     """The manifest as JSON text, with the hashes of all files; ``written`` and ``machine`` alone say when and where."""
     files = {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(folder)): _hash(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.relative_to(folder).parts[0] != UNFINISHED and path.name != MANIFEST
     }
     when_and_where = {
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -50,6 +50,11 @@ def read(folder: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or "kind" not in content:
         raise StudyFolderError(f"{folder / MANIFEST} is no manifest of a study.")
     return content
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _installed(name: str) -> bool:

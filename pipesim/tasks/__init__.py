@@ -12,12 +12,19 @@ from pipesim.results.schema import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A task's report, its rows for ``results.parquet``, and other files of the study by name."""
+    """A task's report, its rows for ``results.parquet``, and other files of the study by name.
+
+    ``measured`` are the columns of ``results.measured``, of a task that can be swept.
+    """
 
     document: Document
     rows: list[Row] = field(default_factory=list)
     files: dict[str, str | bytes] = field(default_factory=dict)
+    measured: dict[str, float | bool] = field(default_factory=dict)
 
+
+SWEPT = ("execute",)
+"""Tasks of which many points make one study."""
 
 Task = Callable[[Mapping[str, Any]], Done]
 

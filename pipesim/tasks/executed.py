@@ -50,6 +50,7 @@ def run(conf: Conf) -> Done:
             "spans.parquet": spans_parquet(told.beside),
             "schedule.csv": job.schedule.to_csv(),
         },
+        measured=_measured(measured, told),
     )
 
 
@@ -89,6 +90,22 @@ def _refuse(conf: Conf, job: Job, order: torch_pipelining.Order) -> None:
 
 def _invalid(found: list[str]) -> Invalid:
     return Invalid([f"task.execute: {each}" for each in found])
+
+
+def _measured(measured: Measured, told: Execution) -> dict[str, float | bool]:
+    """The columns of ``results.measured``."""
+    makespans_s, uncut = told.beside.makespans_s, told.agreements[0]
+    return {
+        "measured_makespan_s": told.beside.typical.makespan_s,
+        "measured_makespan_lo_s": float(makespans_s.min()),
+        "measured_makespan_hi_s": float(makespans_s.max()),
+        "measured_bubble_fraction": told.beside.typical.bubble_fraction,
+        "simulated_makespan_s": told.beside.simulated.makespan_s,
+        "simulated_bubble_fraction": told.beside.simulated.bubble_fraction,
+        "core_share": told.core_share,
+        "gradient_error": uncut.gradient_error,
+        "agrees": uncut.equal,
+    }
 
 
 def _row(measured: Measured, told: Execution) -> Row:

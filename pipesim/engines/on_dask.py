@@ -1,0 +1,59 @@
+"""``engine=dask``: a scheduler that is there (``engine.address``), or workers on this machine for the time of the sweep."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster, wait
+from distributed.scheduler import KilledWorker
+
+from pipesim.engines import Conf, R, T, WorkerDied, workers
+from pipesim.engines.window import PER_WORKER, windowed
+
+
+def run(conf: Conf, work: Callable[[T], R], tasks: Iterable[T]) -> Generator[R, None, None]:
+    """Dask itself gives a dead worker's task to another, ``engine.retries`` times."""
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with dask.config.set({"distributed.scheduler.allowed-failures": conf["retries"]}), _client(conf) as client:
+        threads = sum(client.nthreads().values())
+        yield from windowed(
+            tasks, lambda task: client.submit(work, task, pure=False), _some_done, _result, PER_WORKER * max(1, threads)
+        )
+
+
+def _client(conf: Conf) -> Any:
+    if conf["address"] is not None:
+        return Client(conf["address"])
+    return _Local(workers(conf))
+
+
+class _Local:
+    """A cluster of processes with one thread each, bound to this machine, and its client."""
+
+    def __init__(self, count: int) -> None:
+        self.cluster = LocalCluster(
+            n_workers=count, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )  # fmt: skip
+        self.client = Client(self.cluster)
+
+    def __enter__(self) -> Any:
+        return self.client
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        self.cluster.close()
+
+
+def _some_done(waiting: list[Any]) -> list[Any]:
+    return list(wait(waiting, return_when="FIRST_COMPLETED").done)
+
+
+def _result(future: Any) -> Any:
+    try:
+        return future.result()
+    except KilledWorker as error:
+        raise WorkerDied(str(error).splitlines()[0]) from None
