@@ -194,7 +194,6 @@ class CostsConf:
 
 
 @dataclass
-@dataclass
 class Config:
     lang: str = "en"
     model: ModelConf = field(default_factory=ModelConf)
