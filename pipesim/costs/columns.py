@@ -46,7 +46,10 @@ def distinct(columns: Sequence[IntArray]) -> tuple[list[tuple[int, ...]], IntArr
 
 def in_order(values: FloatArray) -> FloatArray:
     """The sum over the first axis, one after the other: numpy's own rounds one column alone in another way than many."""
-    return np.asarray(np.add.accumulate(values, axis=0)[-1])
+    total: FloatArray = values[0].copy()
+    for value in values[1:]:
+        total += value
+    return total
 
 
 def stacked(models: Sequence[ModelSpec]) -> ModelSpec:

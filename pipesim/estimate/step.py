@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
     as the period of steps that follow each other, with the bubble that is left then.
     """
     members, p = run.members, run.shape.p
-    slowest_s, mean_s = _busy_s(run).max(axis=0), run.m * _work_s(run.op_s) / p
+    stage_s = in_order(run.op_s)  # (stages, n)
+    slowest_s, mean_s = _busy_s(run, stage_s).max(axis=0), run.m * in_order(stage_s) / p
     makespan_s, pipeline_s, free_s = _pipeline_s(points, run)
     ranks = np.unique(np.sort(run.kinds_on_rank, axis=1), axis=0)  # one of each kind: several may be alike
     items: Columns = {
@@ -47,7 +49,7 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
         "optimizer": summed(prices.optimizer_s[members], ranks).max(axis=1),
         "fixed": np.full(len(members), prices.step_s),
     }
-    work_s = run.m * _work_s(run.whole_s)
+    work_s = run.m * in_order(in_order(run.whole_s))
     sends = np.array([order.sends / order.schedule.segments for order in run.orders])[run.order_of]
     idle_s = np.maximum(p * makespan_s - work_s, 0.0)
     figures: Columns = {
@@ -67,11 +69,6 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
     return items, figures
 
 
-def _work_s(op_s: FloatArray) -> FloatArray:
-    """Of all stages for one micro-batch, shape (n,)."""
-    return in_order(op_s.reshape(-1, op_s.shape[-1]))
-
-
 def _of_all_stages(ops: Sequence[FloatArray], run: Run) -> FloatArray:
     """What an item takes on all stages for one micro-batch, forward and backward, shape (n,)."""
     total = np.zeros(len(run.members))
@@ -81,9 +78,8 @@ def _of_all_stages(ops: Sequence[FloatArray], run: Run) -> FloatArray:
     return total
 
 
-def _busy_s(run: Run) -> FloatArray:
-    """How long each kind of rank computes in a step, shape (kinds of ranks, n)."""
-    stage_s = in_order(run.op_s)  # (stages, n)
+def _busy_s(run: Run, stage_s: FloatArray) -> FloatArray:
+    """How long each kind of rank computes in a step, shape (kinds of ranks, n); ``stage_s`` (stages, n) a micro-batch."""
     counts = np.stack([order.micro_batches for order in run.orders])  # (orders, p, k)
     alike = np.column_stack([run.kinds_on_rank, counts.transpose(1, 0, 2).reshape(run.shape.p, -1)])
     at = np.unique(alike, axis=0, return_index=True)[1]
@@ -96,26 +92,36 @@ def _busy_s(run: Run) -> FloatArray:
 
 def _pipeline_s(points: Points, run: Run) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The makespan; what the pipeline adds to a step; and that if results were handed on for nothing."""
-    nothing = np.zeros(len(run.members))
-    makespan_s = _of_orders(run, run.whole_s, run.hop_s, _makespan_s)
-    if not points.like.training.optimizer_barrier:
-        return (
-            makespan_s,
-            _of_orders(run, run.whole_s, run.hop_s, _period_s),
-            _of_orders(run, run.op_s, nothing, _period_s),
-        )
+    real, free = (run.whole_s, run.hop_s), (run.op_s, np.zeros(len(run.members)))
     talks = run.standing_s is not None or run.hop_s.any()
-    return makespan_s, makespan_s, _of_orders(run, run.op_s, nothing, _makespan_s) if talks else makespan_s
+    if points.like.training.optimizer_barrier:
+        makespan_s, *others = _of_orders(run, [real, free] if talks else [real], _makespan_s)
+        return makespan_s, makespan_s, others[0] if others else makespan_s
+    (makespan_s,) = _of_orders(run, [real], _makespan_s)
+    pipeline_s, free_s = _of_orders(run, [real, free], _period_s)
+    return makespan_s, pipeline_s, free_s
 
 
 def _of_orders(
-    run: Run, op_s: FloatArray, hop_s: FloatArray, figure: Callable[[Schedule, FloatArray, FloatArray], FloatArray]
-) -> FloatArray:
-    """A figure of each member's schedule. A micro-batch cut into segments gives each its share."""
-    found = np.empty(len(hop_s))
-    for order, at in zip(run.orders, members_of(run.order_of), strict=True):
+    run: Run,
+    times: Sequence[tuple[FloatArray, FloatArray]],
+    figure: Callable[[Schedule, FloatArray, FloatArray], FloatArray],
+) -> list[FloatArray]:
+    """A figure of each member's schedule, for each of the ``times``: seconds of ops (3, stages, n) and of a hop (n,).
+
+    A micro-batch cut into segments gives each its share.
+    """
+    at = members_of(run.order_of)
+    by_order, ends = np.concatenate(at), np.cumsum([0, *map(len, at)]).tolist()
+    sorted_times = [(op_s[:, :, by_order], hop_s[by_order]) for op_s, hop_s in times]
+    found = [np.empty(len(by_order)) for _ in times]
+    for order, (start, stop) in zip(run.orders, pairwise(ends), strict=True):
+        op_s = np.concatenate([op_s[:, :, start:stop] for op_s, _ in sorted_times], axis=2)
+        hop_s = np.concatenate([hop_s[start:stop] for _, hop_s in sorted_times])
         segments = order.schedule.segments
-        found[at] = figure(order.schedule, op_s[:, :, at] / segments, hop_s[at] / segments)
+        figures = figure(order.schedule, op_s / segments, hop_s / segments)
+        for each, values in zip(found, np.split(figures, len(times)), strict=True):
+            each[by_order[start:stop]] = values
     return found
 
 
