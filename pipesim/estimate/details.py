@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 
 from pipesim.costs import gains, hops, traffic
-from pipesim.costs.columns import FloatArray
+from pipesim.costs.columns import FloatArray, codes
 from pipesim.costs.prices import Prices
 from pipesim.costs.stage import StageSeconds
 from pipesim.estimate.points import Points
-from pipesim.estimate.runs import Run
+from pipesim.estimate.runs import Run, counted, members_of
 from pipesim.schedules.action import IntArray, Op
 
 
 def details(points: Points, prices: Prices, run: Run, items: dict[str, FloatArray]) -> dict[str, list[Any]]:
     """Columns ``communication`` and ``fixes`` of a run's members, as JSON; ``items`` are their seconds."""
+    sends = counted(run, "sends")
     found: dict[str, list[Any]] = {name: [None] * len(run.members) for name in ("communication", "fixes")}
-    for k, order in enumerate(run.orders):
-        at = np.flatnonzero(run.order_of == k)
+    for at in members_of(codes(run.m)[1]):
+        order = run.orders[run.order_of[at[0]]]
         by_stage = _by_stage(points, prices, run, run.members[at])
         schedule, holds = order.schedule, np.zeros((run.shape.p, len(run.shape.rank_of)))
         for rank, own in enumerate(run.stages):
@@ -32,7 +33,9 @@ def details(points: Points, prices: Prices, run: Run, items: dict[str, FloatArra
             {item: seconds[at] for item, seconds in items.items()},
             gains.Run(holds, int(run.m[at[0]]), schedule.segments, split, barrier),
         )
-        tables = traffic.tables(by_stage.collectives, holds, order.sends, schedule.segments, len(at))
+        tables = traffic.tables(
+            by_stage.collectives, holds, round(sends[at[0]] * schedule.segments), schedule.segments, len(at)
+        )
         for i, index in enumerate(at):
             found["communication"][index] = tables[i]
             rounding_s = 1e-9 * float(sum(seconds[index] for seconds in items.values()))

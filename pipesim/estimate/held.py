@@ -9,7 +9,7 @@ import numpy as np
 from pipesim.costs.columns import FloatArray
 from pipesim.costs.prices import Prices
 from pipesim.estimate.points import Points
-from pipesim.estimate.runs import Run, summed, with_none
+from pipesim.estimate.runs import Run, counted, members_of, summed, with_none
 from pipesim.schedules.action import IntArray
 
 MEMORY_ITEMS = ("weights", "gradients", "optimizer", "activation", "logits", "buffers", "slack", "context")
@@ -38,7 +38,7 @@ def memory(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Col
     figures: Columns = {"heaviest_rank": heaviest, "params_per_gpu": _picked(prices.parameters[members], on)}
     if details:
         figures["rank_memory_bytes"] = list(total)
-        figures["peak_inflight"] = [run.orders[k].peak_inflight for k in run.order_of]
+        figures["peak_inflight"] = list(counted(run, "peak_inflight").astype(np.int64))
     return items, figures
 
 
@@ -51,14 +51,18 @@ def _picked(of_kind: FloatArray, on: IntArray) -> FloatArray:
 def _in_flight(kept: FloatArray, run: Run) -> FloatArray:
     """Activations held at the moment when they weigh most, shape (n, p)."""
     padded, ranks = with_none(kept), run.kinds_on_rank
-    moments = max(order.held.shape[1] for order in run.orders)
-    held = np.zeros((len(run.orders), run.shape.p, moments, ranks.shape[1]))
-    for table, order in zip(held, run.orders, strict=True):
-        table[:, : order.held.shape[1]] = order.held / order.schedule.segments
     most = np.zeros((len(kept), run.shape.p))
-    for j in range(moments):
-        weighs = sum(held[:, :, j, k][run.order_of] * padded[:, ranks[:, k]] for k in range(ranks.shape[1]))
-        most = np.maximum(most, weighs)
+    for order, own in zip(run.orders, members_of(run.order_of), strict=True):
+        weights = [padded[own][:, column] for column in ranks.T]
+        grows, blocks = order.growth["held"], run.blocks[own][:, None]
+        for j in range(order.held.shape[1]):
+            held = (
+                (order.held[:, j, k] + blocks * grows[:, j, k]) * weight
+                if grows.any()
+                else order.held[:, j, k] * weight
+                for k, weight in enumerate(weights)
+            )
+            most[own] = np.maximum(most[own], np.asarray(sum(held)))
     return most
 
 

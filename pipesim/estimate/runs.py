@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +26,9 @@ class Run:
     shape: Shape
     m: IntArray
     orders: tuple[Order, ...]
-    """One for each number of micro-batches that occurs."""
     order_of: IntArray
+    blocks: IntArray
+    """Blocks of micro-batches more than the order's own, shape (n,)."""
     op_s: FloatArray
     """What computing takes on each stage for one micro-batch: forward, input and weight gradient, shape (3, stages, n)."""
     standing_s: FloatArray | None
@@ -50,6 +52,14 @@ class Run:
         return self.op_s if self.standing_s is None else self.standing_s
 
 
+def counted(run: Run, name: str, at: Any = ...) -> FloatArray:
+    """One of ``orders.COUNTED`` for every member, or the part ``at`` of it: (n, …)."""
+    first = np.stack([np.asarray(getattr(each, name)[at]) for each in run.orders])[run.order_of]
+    more = np.stack([np.asarray(each.growth[name][at]) for each in run.orders])[run.order_of]
+    blocks = run.blocks.reshape(-1, *[1] * (first.ndim - 1))
+    return np.asarray(first + blocks * more)
+
+
 def summed(of_kind: FloatArray, ranks: IntArray) -> FloatArray:
     """(n, kinds) summed over the stages of each rank, whose kinds are ``ranks`` (p, k), -1 for none: (n, p)."""
     padded = with_none(of_kind)
@@ -67,11 +77,16 @@ def runs(points: Points, prices: Prices) -> Iterator[Run]:
         shape = points.shapes[points.shape_of[members[0]]]
         op_s = np.ascontiguousarray(totals[:, members].transpose(2, 0, 1)[list(shape.kind_of)].transpose(1, 0, 2))
         standing_s, hop_s = _hops(points, prices, shape, members, op_s)
-        sizes, order_of = codes(points.num_microbatches[members])
         times = [*(op_s if standing_s is None else standing_s)[:, :, 0], float(hop_s[0])]
-        orders = tuple(order(points.like, shape, m, times) for m in sizes.tolist())
+        m = points.num_microbatches[members]
+        sizes, size_of = codes(m)
+        found: dict[Order, int] = {}
+        known = [found.setdefault(order(points.like, shape, size, times), len(found)) for size in sizes.tolist()]
+        order_of = np.array(known)[size_of]
+        orders = tuple(found)
+        own, block = (np.array(each)[order_of] for each in zip(*((o.m, o.block) for o in orders), strict=True))
         yield Run(
-            members=members, shape=shape, m=points.num_microbatches[members], orders=orders, order_of=order_of, op_s=op_s,
+            members=members, shape=shape, m=m, orders=orders, order_of=order_of, blocks=(m - own) // block, op_s=op_s,
             standing_s=standing_s, hop_s=hop_s,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,9 +10,10 @@ import numpy as np
 
 from pipesim.costs.columns import FloatArray, in_order
 from pipesim.costs.prices import Prices
+from pipesim.estimate.orders import scheduled
 from pipesim.estimate.points import Points
-from pipesim.estimate.runs import OPS, Run, members_of, summed
-from pipesim.schedules.action import Op, Schedule
+from pipesim.estimate.runs import OPS, Run, counted, members_of, summed
+from pipesim.schedules.action import Op
 from pipesim.simulate import lanes, steady_period_s
 
 COMPUTE_ITEMS = ("matmul", "attention", "elementwise", "launch", "recompute")
@@ -50,7 +51,6 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
         "fixed": np.full(len(members), prices.step_s),
     }
     work_s = run.m * in_order(in_order(run.whole_s))
-    sends = np.array([order.sends / order.schedule.segments for order in run.orders])[run.order_of]
     idle_s = np.maximum(p * makespan_s - work_s, 0.0)
     figures: Columns = {
         "makespan_s": makespan_s,
@@ -61,7 +61,7 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
         "hop_s": run.hop_s,
         "dp_bytes_per_gpu": summed(prices.dp_sent_bytes[members], ranks).max(axis=1),
         "tp_bytes_per_gpu": run.m * summed(prices.tp_sent_bytes[members], ranks).max(axis=1),
-        "pp_bytes_per_gpu": sends * prices.hop_bytes[members],
+        "pp_bytes_per_gpu": counted(run, "sends") * prices.hop_bytes[members],
     }
     if details:
         for name, op in zip(("forward", "input_grad", "weight_grad"), run.whole_s, strict=True):
@@ -80,59 +80,57 @@ def _of_all_stages(ops: Sequence[FloatArray], run: Run) -> FloatArray:
 
 def _busy_s(run: Run, stage_s: FloatArray) -> FloatArray:
     """How long each kind of rank computes in a step, shape (kinds of ranks, n); ``stage_s`` (stages, n) a micro-batch."""
-    counts = np.stack([order.micro_batches for order in run.orders])  # (orders, p, k)
+    counts = np.stack([each for order in run.orders for each in (order.micro_batches, order.growth["micro_batches"])])
     alike = np.column_stack([run.kinds_on_rank, counts.transpose(1, 0, 2).reshape(run.shape.p, -1)])
     at = np.unique(alike, axis=0, return_index=True)[1]
-    of_rank = counts[:, at].transpose(1, 2, 0)  # (kinds of ranks, k, orders)
     stages = run.stages[at]
     return np.asarray(  # a count is 0 where a rank has no stage
-        sum(of_rank[:, k][:, run.order_of] * stage_s[stages[:, k]] for k in range(stages.shape[1]))
+        sum(counted(run, "micro_batches", np.s_[at, k]).T * stage_s[stages[:, k]] for k in range(stages.shape[1]))
     )
 
 
 def _pipeline_s(points: Points, run: Run) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The makespan; what the pipeline adds to a step; and that if results were handed on for nothing."""
     real, free = (run.whole_s, run.hop_s), (run.op_s, np.zeros(len(run.members)))
-    talks = run.standing_s is not None or run.hop_s.any()
     if points.like.training.optimizer_barrier:
-        makespan_s, *others = _of_orders(run, [real, free] if talks else [real], _makespan_s)
+        talks = run.standing_s is not None or run.hop_s.any()
+        makespan_s, *others = _makespans_s(run, [real, free] if talks else [real])
         return makespan_s, makespan_s, others[0] if others else makespan_s
-    (makespan_s,) = _of_orders(run, [real], _makespan_s)
-    pipeline_s, free_s = _of_orders(run, [real, free], _period_s)
-    return makespan_s, pipeline_s, free_s
+    (makespan_s,) = _makespans_s(run, [real])
+    return makespan_s, _periods_s(points, run, *real), _periods_s(points, run, *free)
 
 
-def _of_orders(
-    run: Run,
-    times: Sequence[tuple[FloatArray, FloatArray]],
-    figure: Callable[[Schedule, FloatArray, FloatArray], FloatArray],
-) -> list[FloatArray]:
-    """A figure of each member's schedule, for each of the ``times``: seconds of ops (3, stages, n) and of a hop (n,).
-
-    A micro-batch cut into segments gives each its share.
-    """
-    at = members_of(run.order_of)
-    by_order, ends = np.concatenate(at), np.cumsum([0, *map(len, at)]).tolist()
-    sorted_times = [(op_s[:, :, by_order], hop_s[by_order]) for op_s, hop_s in times]
-    found = [np.empty(len(by_order)) for _ in times]
-    for order, (start, stop) in zip(run.orders, pairwise(ends), strict=True):
-        op_s = np.concatenate([op_s[:, :, start:stop] for op_s, _ in sorted_times], axis=2)
-        hop_s = np.concatenate([hop_s[start:stop] for _, hop_s in sorted_times])
-        segments = order.schedule.segments
-        figures = figure(order.schedule, op_s / segments, hop_s / segments)
-        for each, values in zip(found, np.split(figures, len(times)), strict=True):
-            each[by_order[start:stop]] = values
-    return found
+Times = tuple[FloatArray, FloatArray]
+"""Seconds of ops (3, stages, n) and of a hop (n,); a micro-batch cut into segments gives each its share."""
 
 
-def _makespan_s(schedule: Schedule, op_s: FloatArray, hop_s: FloatArray) -> FloatArray:
-    kinds = np.empty((len(Op), *op_s.shape[1:]))
-    kinds[list(OPS)] = op_s
+def _makespans_s(run: Run, times: Sequence[Times]) -> list[FloatArray]:
+    """Of each member's schedule, for each of the times."""
+    n, at = len(run.members), members_of(run.order_of)
+    ends = np.cumsum([0, *(len(times) * len(own) for own in at)]).tolist()
+    which = np.concatenate([own + k * n for own in at for k in range(len(times))])  # an order's points side by side
+    segments = run.orders[0].schedule.segments
+    kinds = np.empty((len(Op), run.op_s.shape[1], len(which)))
+    kinds[list(OPS)] = np.concatenate([op_s for op_s, _ in times], axis=2)[:, :, which] / segments
     kinds[Op.B] = kinds[Op.I] + kinds[Op.W]
-    first_s, last_s = lanes.run(schedule, kinds, hop_s)
-    return np.asarray(last_s.max(axis=0) - first_s.min(axis=0))
+    hops, blocks = (
+        np.concatenate([hop_s for _, hop_s in times])[which] / segments,
+        np.tile(run.blocks, len(times))[which],
+    )
+    found = np.empty(len(which))
+    for order, (start, stop) in zip(run.orders, pairwise(ends), strict=True):
+        own = np.s_[start:stop]
+        ran = lanes.run(order.program, run.shape.p, kinds[:, :, own], hops[own], blocks[own])
+        found[which[own]] = ran.last_s.max(axis=0) - ran.first_s.min(axis=0)
+    return np.split(found, len(times))
 
 
-def _period_s(schedule: Schedule, op_s: FloatArray, hop_s: FloatArray) -> FloatArray:
-    each = zip(op_s.transpose(2, 0, 1), hop_s.tolist(), strict=True)
-    return np.array([steady_period_s(schedule, *times, hop) for times, hop in each])  # type: ignore[call-arg]
+def _periods_s(points: Points, run: Run, op_s: FloatArray, hop_s: FloatArray) -> FloatArray:
+    """From one step to the next of each member, when many run back to back."""
+    found = []
+    for i, m in enumerate(run.m.tolist()):
+        schedule = scheduled(points.like, run.shape, m, run.orders[run.order_of[i]])
+        forward_s, input_grad_s, weight_grad_s = op_s[:, :, i] / schedule.segments
+        hop = float(hop_s[i]) / schedule.segments
+        found.append(steady_period_s(schedule, forward_s, input_grad_s, weight_grad_s, hop))
+    return np.array(found)

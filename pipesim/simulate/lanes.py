@@ -1,9 +1,9 @@
 """One schedule for many points at once: its actions in an order that suits all of them, times side by side in lanes.
 
 Which results an action needs does not depend on times, so one order of work serves every point, and each step of it is
-the same sum and maximum for a whole block of points. Most orders repeat a body of steps; once a repetition has moved
+the same sum and maximum for a whole block of points. Most orders hold bodies of steps that repeat; once repetitions move
 everything by the same time, so will all that follow, and the rest is one multiplication. What is not that regular is
-walked to its end.
+walked to its end. Schedules that differ only in how often bodies repeat are one program.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from pipesim.simulate.kernel import FloatArray
 LANES = 64
 """Points side by side: as few as let the compiler use vector registers; fewer are 2 to 3 times slower a point."""
 
-FEWEST = 16
-"""Repetitions from which on a body is looked for: fewer are walked sooner than compared."""
+FEWEST, SHORTEST, LOOKS = 3, 64, 64
+"""Repetitions and steps that make a body, and how many repetitions are compared before one is no longer expected to move
+everything alike: comparing must cost little beside walking.
+"""
 
 
 class Program(NamedTuple):
@@ -32,24 +34,21 @@ class Program(NamedTuple):
 
     KIND is ``op * stages + stage``; READS and WRITES are places where results that travel between ranks wait, and -1 is
     none. A stage's results take turns on a few places, so that the same places come back with the same actions. ``rank``
-    is (steps,), ``opens`` says that a step is its rank's first.
+    is (steps,), ``opens`` says that a step is its rank's first. ``pieces`` (k, 3) are steps from, to, and how often they
+    run, one piece after the other.
     """
 
     rank: NDArray[np.int32]
     opens: NDArray[np.bool_]
     steps: NDArray[np.int32]
     places: int
+    pieces: IntArray
+    grows: IntArray
+    """How much more often each piece runs with every block of micro-batches more, shape (k,)."""
+    m: int
+    block: int
     actions: IntArray
     """How many actions there are of each kind, shape (ops * stages,)."""
-    body: Body
-
-
-class Body(NamedTuple):
-    """Steps ``start`` to ``start + length`` run ``times`` times, one after the other."""
-
-    start: int
-    length: int
-    times: int
 
 
 KIND, READS, WRITES = 0, 1, 2
@@ -62,32 +61,34 @@ class Finished(NamedTuple):
     last_s: FloatArray
 
 
-def run(schedule: Schedule, seconds: FloatArray, latency_s: FloatArray) -> Finished:
-    """``seconds`` (ops, stages, n) of every kind of action, ``latency_s`` (n,) between two ranks.
+def run(
+    program: Program, p: int, seconds: FloatArray, latency_s: FloatArray, blocks: IntArray | None = None
+) -> Finished:
+    """``seconds`` (ops, stages, n) of every kind of action, ``latency_s`` (n,) between two ranks, ``blocks`` (n,) of
+    micro-batches more than the program's own.
 
-    Equal to ``simulate`` to the last bit, but where a body repeats often: there times are rounded to so small a unit that
-    no sum is rounded any more, which changes the ends by less than 1e-9 of themselves. Raises ``Deadlock`` with the cycle
-    of waiting actions.
+    Equal to ``simulate`` to the last bit, but where a body repeats: there times are rounded to so small a unit that no
+    sum is rounded any more, which changes the ends by less than 1e-9 of themselves.
     """
-    program, n = compile_schedule(schedule), len(latency_s)
+    n = len(latency_s)
+    blocks = np.zeros(n, np.int64) if blocks is None else blocks
     times, hops = np.ascontiguousarray(seconds).reshape(-1, n), latency_s
-    if program.body.times:
-        unit_s = _unit_s(program, schedule.p, times, hops)
+    if len(program.pieces) > 1:
+        longer = 1 + blocks * program.block / program.m
+        longest_s = longer * (4 * (program.actions @ times) / p + 2 * program.actions.max() * hops)
+        unit_s = np.ldexp(1.0, np.frexp(longest_s)[1] - 52)  # sums stay exact if ranks are busy a quarter of the time
         times, hops = np.round(times / unit_s) * unit_s, np.round(hops / unit_s) * unit_s
-    finished = Finished(np.zeros((schedule.p, n)), np.zeros((schedule.p, n)))
-    _run(program.rank, program.opens, program.steps, program.places, program.body, times, hops, *finished)
+    finished = Finished(np.zeros((p, n)), np.zeros((p, n)))
+    steps = program.rank, program.opens, program.steps
+    _run(*steps, program.places, program.pieces, program.grows, blocks, times, hops, *finished)
     return finished
-
-
-def _unit_s(program: Program, p: int, times: FloatArray, hops: FloatArray) -> FloatArray:
-    """For each point a power of two of which its makespan has less than 2**52, if ranks are busy a quarter of it."""
-    longest_s = 4 * (program.actions @ times) / p + 2 * program.actions.max() * hops
-    return np.asarray(np.ldexp(1.0, np.frexp(longest_s)[1] - 52))
 
 
 @lru_cache(maxsize=512)
 def compile_schedule(schedule: Schedule) -> Program:
-    """Steps in the order of their starts if every action took one second; raises ``Deadlock`` where none exists."""
+    """Steps in the order of their starts if every action took one second. Raises ``Deadlock`` with the cycle of waiting
+    actions where none exists.
+    """
     setup = engine.prepare(schedule, 1.0, 0.5, 0.5)
     start_s = engine.run(setup, engine.fresh_state(setup)).start_s
     heads = np.flatnonzero(np.r_[True, ~schedule.joined[:-1]])
@@ -108,34 +109,72 @@ def compile_schedule(schedule: Schedule) -> Program:
     steps[step_of[maker], slot[maker], WRITES] = place
     opens = np.zeros(len(heads), np.bool_)
     opens[np.unique(rank_of[heads], return_index=True)[1]] = True
+    pieces = _pieces(steps, opens, schedule.p, schedule.m)
+    kept = np.concatenate([np.arange(start, stop) for start, stop, _ in pieces])  # of a body one repetition
+    stops = np.cumsum([stop - start for start, stop, _ in pieces])
     return Program(
-        rank=rank_of[heads].astype(np.int32),
-        opens=opens,
-        steps=steps,
+        rank=rank_of[heads].astype(np.int32)[kept],
+        opens=opens[kept],
+        steps=steps[kept],
         places=1 + int(place.max(initial=0)),
+        pieces=np.column_stack([np.r_[0, stops[:-1]], stops, [times for *_, times in pieces]]),
+        grows=np.zeros(len(pieces), np.int64),
+        m=schedule.m,
+        block=1,
         actions=np.bincount(kind, minlength=len(Op) * schedule.stages),
-        body=_body(steps, opens, schedule.p, schedule.m),
     )
 
 
-def _body(steps: NDArray[np.int32], opens: NDArray[np.bool_], p: int, m: int) -> Body:
-    """The shortest body of a power of two micro-batches, or so many for each rank, that repeats often enough."""
-    first = int(np.flatnonzero(opens).max(initial=-1)) + 1
-    flat = steps.reshape(len(steps), -1)
-    columns = [column for column in flat.T if (column != column[0]).any()]
-    for micro_batches in sorted({size << k for size in (1, p) for k in range(m.bit_length())}):
-        length = len(steps) * micro_batches // m
-        if micro_batches * FEWEST > m or length == 0 or len(steps) * micro_batches % m:
+def grown(few: Program, more: Program) -> Program | None:
+    """The program of both, if ``more`` does the same as ``few`` with its bodies repeated more often; else None."""
+    same = all(np.array_equal(getattr(few, name), getattr(more, name)) for name in ("rank", "opens", "steps"))
+    if not same or few.places != more.places or not np.array_equal(few.pieces[:, :2], more.pieces[:, :2]):
+        return None
+    grows = more.pieces[:, 2] - few.pieces[:, 2]
+    return few._replace(grows=grows, block=more.m - few.m) if (grows >= 0).all() else None
+
+
+def _pieces(steps: NDArray[np.int32], opens: NDArray[np.bool_], p: int, m: int) -> list[tuple[int, int, int]]:
+    """Steps from, to, and how often they run: bodies, and what lies between them."""
+    columns = [column for column in (*steps.reshape(len(steps), -1).T, opens) if (column != column[0]).any()]
+    lengths = sorted(
+        {
+            len(steps) * (size << k) // m
+            for size in (1, p)
+            for k in range(m.bit_length())
+            if len(steps) * (size << k) % m == 0
+        }
+    )
+    found: list[tuple[int, int, int]] = []
+    left = [(0, len(steps))]
+    while left:
+        low, high = left.pop()
+        body = _body([column[low:high] for column in columns], lengths)
+        if body is None:
+            found.append((low, high, 1))
             continue
-        differs = np.zeros(len(steps) - first - length, np.bool_)
+        start, length, times = body
+        found.append((low + start, low + start + length, times))
+        around = ((low, low + start), (low + start + times * length, high))
+        left += [(a, b) for a, b in around if b > a]
+    return sorted(found)
+
+
+def _body(columns: list[NDArray[np.int32]], lengths: list[int]) -> tuple[int, int, int] | None:
+    """Start, length and repetitions of the shortest body that repeats often enough, where it does so longest."""
+    size = len(columns[0]) if columns else 0
+    for length in lengths:
+        if length < SHORTEST or length * FEWEST > size:
+            continue
+        differs = np.zeros(size - length, np.bool_)
         for column in columns:
-            differs |= column[first:-length] != column[first + length :]
+            differs |= column[:-length] != column[length:]
         ends = np.r_[-1, np.flatnonzero(differs), len(differs)]
         longest = int(np.argmax(np.diff(ends)))
         times = int(ends[longest + 1] - ends[longest] - 1) // length + 1
         if times >= FEWEST:
-            return Body(first + int(ends[longest]) + 1, length, times)
-    return Body(0, 0, 0)
+            return int(ends[longest]) + 1, length, times
+    return None
 
 
 def _places(kind: NDArray[np.int32], micro_batch: NDArray[np.int32], written: IntArray, read: IntArray) -> IntArray:
@@ -153,42 +192,108 @@ def _places(kind: NDArray[np.int32], micro_batch: NDArray[np.int32], written: In
 
 
 @compiled
-def _run(rank, opens, steps, places, body, seconds, latency_s, first_s, last_s):  # type: ignore[no-untyped-def]
+def _run(  # type: ignore[no-untyped-def]
+    rank, opens, steps, places, pieces, grows, blocks, seconds, latency_s, first_s, last_s
+):
     """``seconds`` (kinds, n); fills ``first_s`` and ``last_s``, (p, n), which are 0 when called."""
     n, ranks = seconds.shape[1], first_s.shape[0]
-    start, length, times = body
-    work, hop = np.zeros((seconds.shape[0], LANES)), np.zeros(LANES)
+    work, hop, times = np.zeros((seconds.shape[0], LANES)), np.zeros(LANES), np.zeros(LANES, np.int64)
     clock, waiting, opened = np.zeros((ranks, LANES)), np.zeros((places, LANES)), np.zeros((ranks, LANES))
-    acts, written, lives = _state(rank, steps, start, start + length, ranks, places)
-    lead = np.argmax(acts)
-    was_clock, was_waiting, end_clock, end_waiting = clock.copy(), waiting.copy(), clock.copy(), waiting.copy()
-    due, jumps, move = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64), np.zeros(LANES)
+    was, end = (clock.copy(), waiting.copy()), (clock.copy(), waiting.copy())
     for block in range(0, n, LANES):
         width = min(LANES, n - block)
         work[:, :width] = seconds[:, block : block + width]
         hop[:width] = latency_s[block : block + width]
         clock[:], waiting[:] = 0.0, 0.0
-        _walk(0, start, rank, opens, steps, work, hop, clock, waiting, opened)
-        due[:], jumps[:], since, left, count = times, 0, 0, width, 0
-        was_clock[:], was_waiting[:] = clock, waiting
-        while left > 0:
-            count += 1
-            if count <= times:
-                _walk(start, start + length, rank, opens, steps, work, hop, clock, waiting, opened)
-            for lane in range(width):
-                looks = jumps[lane] == 0 and count < due[lane]
-                if looks and _has_moved(lane, clock, was_clock, acts, waiting, was_waiting, lives):
-                    jumps[lane], rest = divmod(times - count, count - since)
-                    due[lane], move[lane] = count + rest, clock[lead, lane] - was_clock[lead, lane]
-                if count == max(due[lane], 1):
-                    _settle(lane, jumps[lane] * move[lane], clock, waiting, acts, written, end_clock, end_waiting)
-                    left -= 1
-            if (count & (count - 1)) == 0:
-                since = count
-                was_clock[:], was_waiting[:] = clock, waiting
-        _walk(start + times * length, len(rank), rank, opens, steps, work, hop, end_clock, end_waiting, opened)
+        for piece in range(len(pieces)):
+            start, stop = pieces[piece, 0], pieces[piece, 1]
+            times[:] = pieces[piece, 2]
+            times[:width] += grows[piece] * blocks[block : block + width]
+            if times[:width].max() == 1:
+                _walk(start, stop, rank, opens, steps, work, hop, clock, waiting, opened)
+            else:
+                body = rank, opens, steps, start, stop
+                _repeat(body, times, width, work, hop, clock, waiting, opened, was, end)
+                clock[:], waiting[:] = end[0], end[1]
         first_s[:, block : block + width] = opened[:, :width]
-        last_s[:, block : block + width] = end_clock[:, :width]
+        last_s[:, block : block + width] = clock[:, :width]
+
+
+@compiled
+def _repeat(body, times, width, work, hop, clock, waiting, opened, was, end):  # type: ignore[no-untyped-def]
+    """Runs a body ``times`` (LANES,) in the first lanes; leaves their states in ``end``.
+
+    A lane's state is compared with one that is taken anew at powers of two, so that a cycle of any length is found
+    (Brent, "An improved Monte Carlo factorization algorithm", BIT 20, 1980); and there, with that of one repetition before.
+    """
+    rank, opens, steps, start, stop = body
+    acts, written, lives = _state(rank, steps, start, stop, len(clock), len(waiting))
+    lead = np.argmax(acts)
+    due, jumps, move = times.copy(), np.zeros(LANES, np.int64), np.zeros(LANES)
+    rates = np.zeros(len(clock)), np.zeros(len(waiting))
+    before = clock.copy(), waiting.copy()
+    was[0][:], was[1][:] = clock, waiting
+    since, left, count = 0, width, 0
+    while left > 0:
+        count += 1
+        anew = (count & (count - 1)) == 0
+        if anew:
+            before[0][:], before[1][:] = clock, waiting
+        _walk(start, stop, rank, opens, steps, work, hop, clock, waiting, opened)
+        for lane in range(width):
+            if due[lane] < count:
+                continue
+            looks = count <= LOOKS and jumps[lane] == 0 and count < due[lane]
+            if looks and _has_moved(lane, clock, was[0], acts, waiting, was[1], lives):
+                jumps[lane], rest = divmod(times[lane] - count, count - since)
+                due[lane], move[lane] = count + rest, clock[lead, lane] - was[0][lead, lane]
+            elif looks and anew and _keeps(lane, body, work, hop, clock, waiting, before, acts, written, lives, rates):
+                _settle(lane, times[lane] - count, rates, clock, waiting, acts, written, end[0], end[1])
+                due[lane] = 0
+                left -= 1
+            if count == due[lane]:
+                rates[0][:], rates[1][:] = move[lane], move[lane]
+                _settle(lane, jumps[lane], rates, clock, waiting, acts, written, end[0], end[1])
+                left -= 1
+        if anew:
+            since = count
+            was[0][:], was[1][:] = clock, waiting
+
+
+@compiled
+def _keeps(lane, body, work, hop, clock, waiting, before, acts, written, lives, rates):  # type: ignore[no-untyped-def]
+    """Whether every rank and place goes on at the rate of the last repetition; fills ``rates``.
+
+    A repetition is run on times and their rates: where two times meet, the later must not be the slower, or the other
+    catches up. If each then has moved by its rate, all later repetitions move it by that too.
+    """
+    rank, _, steps, start, stop = body
+    clock_rate, place_rate = rates
+    clock_rate[:], place_rate[:] = clock[:, lane] - before[0][:, lane], waiting[:, lane] - before[1][:, lane]
+    at, there = clock[:, lane].copy(), waiting[:, lane].copy()
+    at_rate, there_rate = clock_rate.copy(), place_rate.copy()
+    for s in range(start, stop):
+        r = rank[s]
+        for a in range(2):
+            reads = steps[s, a, READS]
+            if reads >= 0:
+                arrival, rate = there[reads] + hop[lane], there_rate[reads]
+                if (arrival > at[r] and rate < at_rate[r]) or (arrival < at[r] and rate > at_rate[r]):
+                    return False
+                at[r], at_rate[r] = max(arrival, at[r]), max(rate, at_rate[r])
+        for a in range(2):
+            if steps[s, a, KIND] >= 0:
+                at[r] += work[steps[s, a, KIND], lane]
+        for a in range(2):
+            if steps[s, a, WRITES] >= 0:
+                there[steps[s, a, WRITES]], there_rate[steps[s, a, WRITES]] = at[r], at_rate[r]
+    same = True
+    for r in range(len(acts)):
+        same &= not acts[r] or (at[r] == clock[r, lane] + clock_rate[r] and at_rate[r] == clock_rate[r])
+    for place in range(len(lives)):
+        moved = there[place] == waiting[place, lane] + place_rate[place] and there_rate[place] == place_rate[place]
+        same &= moved or not (lives[place] or written[place])
+    return same
 
 
 @compiled
@@ -221,12 +326,12 @@ def _has_moved(lane, clock, was_clock, acts, waiting, was_waiting, lives):  # ty
 
 
 @compiled
-def _settle(lane, move, clock, waiting, acts, written, end_clock, end_waiting):  # type: ignore[no-untyped-def]
-    """A lane's state behind the last repetition, by ``move`` later than now in all that repetitions move."""
+def _settle(lane, times, rates, clock, waiting, acts, written, end_clock, end_waiting):  # type: ignore[no-untyped-def]
+    """A lane's state so many times later as all that repetitions move goes on at its rate."""
     for r in range(len(acts)):
-        end_clock[r, lane] = clock[r, lane] + (move if acts[r] else 0.0)
+        end_clock[r, lane] = clock[r, lane] + (times * rates[0][r] if acts[r] else 0.0)
     for place in range(len(written)):
-        end_waiting[place, lane] = waiting[place, lane] + (move if written[place] else 0.0)
+        end_waiting[place, lane] = waiting[place, lane] + (times * rates[1][place] if written[place] else 0.0)
 
 
 @compiled
