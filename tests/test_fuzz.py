@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pipesim import compose, config, errors, inputs, safe_config, study
 from pipesim.calibrate.read_runs import read_runs
+from pipesim.plan.space import Space
 from pipesim.results import schema, store
 from pipesim.results.folder import StudyFolderError
 from pipesim.schedules import custom, make_schedule
@@ -243,7 +244,7 @@ def damaged(content, rng):
 def real(tmp_path_factory, hydra):
     folder = tmp_path_factory.mktemp("real")
     asked = [config.plain(hydra[0](["parallel.p=12", f"parallel.t={t}"])) for t in (4, 8)]
-    store.write(schema.table(study.evaluate(asked)), folder)
+    store.write(schema.table(study.evaluate([Space(base=each) for each in asked])), folder)
     return {name: (folder / name).read_bytes() for name in (store.PARQUET, store.CSV)}
 
 

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from pipesim import compose, config, errors, inputs, safe_config, study
 from pipesim.checks import Invalid
+from pipesim.plan.space import Space
 from pipesim.report import figures, html, markdown, terminal
 from pipesim.report.sweep_page import sweep_page
 from pipesim.results import folder as folders
@@ -193,7 +194,7 @@ NASTY = "\x1b[31m<script>alert(1)</script>\x07\x00\x9b2J\u202e|`x` [a](javascrip
 def hostile_row():
     with compose.composer() as (make, _):
         asked = [config.plain(make(["parallel.t=4", "parallel.p=12"]))]
-    (row,) = study.evaluate(asked)
+    (row,) = study.evaluate([Space(base=each) for each in asked])
     texts = dict.fromkeys(("model", "cluster", "stack", "settings", "warning", "extrapolates"), NASTY)
     return row | texts, row | {"status": "invalid", "reason": NASTY, "model": NASTY, "t": 8}
 
@@ -238,7 +239,7 @@ def real_study(tmp_path_factory):
     folder.mkdir()
     with compose.composer() as (make, _):
         asked = [config.plain(make(["parallel.p=12", f"parallel.t={t}"])) for t in (4, 8)]
-    store.write(schema.table(study.evaluate(asked)), folder)
+    store.write(schema.table(study.evaluate([Space(base=each) for each in asked])), folder)
     about = manifest.about("sweep", [], asked[0])
     (folder / "manifest.json").write_text(manifest.complete(about, folder), encoding="utf-8")
     return folder

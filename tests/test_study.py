@@ -11,6 +11,7 @@ import pytest
 from pipesim import compose, config, errors, study
 from pipesim.checks import Invalid
 from pipesim.plan.space import Space
+from pipesim.point_id import point_id
 from pipesim.results import store
 from pipesim.results.folder import Staging, StudyFolderError
 from pipesim.results.schema import COLUMNS
@@ -80,7 +81,7 @@ def test_the_row_of_the_default_is_what_bloom_was_trained_with(asked):
     assert row["num_microbatches"] == 2048 // (2 * 8)
     assert row["tokens_per_s"] * row["step_time_s"] == pytest.approx(2048 * 2048)
     assert row["memory_limit_bytes"] == 80e9
-    assert row["point_id"] == config.point_id(asked())
+    assert row["point_id"] == point_id(asked())
 
 
 def test_the_same_question_gives_the_same_bytes(asked, tmp_path):
@@ -153,14 +154,14 @@ def t2_breaks(monkeypatch):
     """Evaluating anything with t = 2 raises, alone or in a batch with others."""
     from pipesim.plan import grid
 
-    real = grid.evaluate
+    real = grid.evaluate_columns
 
-    def breaks(points):
-        if any(point.layout.t == 2 for point in points):
+    def breaks(points, details):
+        if (points.cut.t == 2).any():
             raise ZeroDivisionError("too thin")
-        return real(points)
+        return real(points, details)
 
-    monkeypatch.setattr(grid, "evaluate", breaks)
+    monkeypatch.setattr(grid, "evaluate_columns", breaks)
 
 
 @pytest.mark.usefixtures("t2_breaks", "no_figures")

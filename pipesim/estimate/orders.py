@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from pipesim.costs.columns import FloatArray
 from pipesim.estimate.points import Shape
 from pipesim.schedules import make_schedule
 from pipesim.schedules.action import IntArray, Op, Schedule
+from pipesim.schedules.remembered import remembered
 from pipesim.schedules.rules import dependencies
 from pipesim.simulate import lanes, peak_counts, peak_held
 from pipesim.simulate.lanes import Program
@@ -81,12 +81,12 @@ def for_times(name: str, p: int, m: int, v: int, options: Sequence[tuple[str, An
 Options = tuple[tuple[str, Any], ...]
 
 
-@lru_cache(maxsize=2048)
+@remembered(maxsize=2048)
 def _known(name: str, p: int, m: int, v: int, options: Options) -> Order:
     return _order(make_schedule(name, p=p, m=m, v=v, **dict(options)))
 
 
-@lru_cache(maxsize=512)
+@remembered(maxsize=512)
 def _family(name: str, p: int, few: int, v: int, options: Options, block: int) -> Order | None:
     """The order of ``few`` micro-batches and how it grows, if two blocks more only repeat what one block more repeats."""
     first, second, third = (_order(make_schedule(name, p=p, m=few + k * block, v=v, **dict(options))) for k in range(3))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from pipesim.costs.stage import Stages, contents
 from pipesim.legality import micro_batches
 from pipesim.schedules import ranks_of_stages
 from pipesim.schedules.action import IntArray
+from pipesim.schedules.remembered import remembered
 from pipesim.specs import ModelSpec, Point
 
 
@@ -141,7 +141,7 @@ def _shape(point: Point) -> Shape:
     )
 
 
-@lru_cache(maxsize=10_000)
+@remembered(maxsize=10_000)
 def shape(
     layers: int,
     dense_layers: int,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from pipesim import schedules
 from pipesim.costs.columns import IntArray, codes, distinct
 from pipesim.costs.stage import balanced_partition
 from pipesim.legality.rules import RULES, Rule
+from pipesim.schedules.remembered import remembered
 from pipesim.specs import Point
 
 NONE = 0
@@ -100,7 +100,7 @@ def _point(like: Point, numbers: Mapping[str, int]) -> Point:
 Options = tuple[tuple[str, int | float | str], ...]
 
 
-@lru_cache(maxsize=10_000)
+@remembered(maxsize=10_000)
 def partition_of(
     schedule: str, options: Options, units: int, asked: str | tuple[int, ...], p: int, v: int
 ) -> tuple[int, ...]:
@@ -110,7 +110,7 @@ def partition_of(
     return balanced_partition(units, p * v, schedules.ranks_of_stages(schedule, p, v, **dict(options)))
 
 
-@lru_cache(maxsize=10_000)
+@remembered(maxsize=10_000)
 def warning_of(schedule: str, options: Options, p: int, m: int, v: int) -> str | None:
     """What of a legal order runs but is unwise."""
     return " ".join(schedules.warnings(schedule, p, m, v, **dict(options))) or None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from pipesim.checks import divisors, nearest_divisors
 from pipesim.costs.columns import distinct
 from pipesim.costs.compute import FLASH_KERNELS
 from pipesim.costs.stage import balanced_partition
+from pipesim.schedules.remembered import remembered
 from pipesim.specs import Point
 
 _LECTURE = "costs.kind=lecture cuts the model into equal blocks"
@@ -226,7 +226,7 @@ def _order(point: Point) -> list[str]:
     return [f"{each} {is_ours}" if "num_microbatches" in each else each for each in broken]
 
 
-@lru_cache(maxsize=100_000)
+@remembered(maxsize=100_000)
 def _order_problems(
     name: str, p: int, m: int, v: int | None, options: tuple[tuple[str, int | float | str], ...]
 ) -> list[str]:
