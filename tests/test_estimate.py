@@ -216,6 +216,23 @@ def test_every_rank_holds_what_the_simulated_order_keeps_in_flight(
         assert more == pytest.approx(held * (1 + asked.stack.slack), rel=1e-9, abs=16)
 
 
+@pytest.mark.parametrize(("schedule", "held"), [("gpipe", [304] * 4), ("1f1b", [4, 3, 2, 1])])
+def test_what_is_in_flight_of_very_many_micro_batches_is_counted_too(schedule: str, held: list[int]) -> None:
+    # their orders are not made whole: the program of fewer repeats its bodies
+    layout = {"t": 1, "p": 4, "d": 1, "micro_batch": 1, "recompute": "none", "attention": "unfused"}
+    one, many = (
+        row(*SMALL, global_batch=1, schedule=schedule, **layout),
+        row(*SMALL, global_batch=304, schedule=schedule, **layout),
+    )
+    assert many["peak_inflight"] == held
+    asked = legality.resolve(point(*SMALL, **layout, global_batch=1))
+    kept = float(layer_activation_bytes(asked.model, points_of([asked]).cut, asked.stack, moe=False).squeeze())
+    layers = [units - (rank in (0, 3)) for rank, units in enumerate(many["stage_units"])]
+    for rank in range(4):
+        more = many["rank_memory_bytes"][rank] - one["rank_memory_bytes"][rank]
+        assert more == pytest.approx((held[rank] - 1) * layers[rank] * kept * (1 + asked.stack.slack), rel=1e-9, abs=16)
+
+
 def test_memory_of_the_heaviest_rank_counts_as_by_hand() -> None:
     each = row(*SMALL, t=1, p=2, d=1, zero=0, micro_batch=1, global_batch=8, recompute="selective", attention="unfused")
     asked = legality.resolve(point(*SMALL, t=1, p=2, d=1, attention="unfused", recompute="selective"))

@@ -264,8 +264,9 @@ def _repeat(body, times, width, work, hop, clock, waiting, opened, was, end):  #
 def _keeps(lane, body, work, hop, clock, waiting, before, acts, written, lives, rates):  # type: ignore[no-untyped-def]
     """Whether every rank and place goes on at the rate of the last repetition; fills ``rates``.
 
-    A repetition is run on times and their rates: where two times meet, the later must not be the slower, or the other
-    catches up. If each then has moved by its rate, all later repetitions move it by that too.
+    A repetition is run on times and their rates. Where two meet, the later counts, and of the rates the greater: where the
+    later is the slower, so that the other will catch up, the rate is not the one that was seen. If each has moved by its
+    rate, all later repetitions move it by that too.
     """
     rank, _, steps, start, stop = body
     clock_rate, place_rate = rates
@@ -278,8 +279,6 @@ def _keeps(lane, body, work, hop, clock, waiting, before, acts, written, lives, 
             reads = steps[s, a, READS]
             if reads >= 0:
                 arrival, rate = there[reads] + hop[lane], there_rate[reads]
-                if (arrival > at[r] and rate < at_rate[r]) or (arrival < at[r] and rate > at_rate[r]):
-                    return False
                 at[r], at_rate[r] = max(arrival, at[r]), max(rate, at_rate[r])
         for a in range(2):
             if steps[s, a, KIND] >= 0:
