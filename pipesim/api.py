@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -128,6 +129,9 @@ def _asked(axes: dict[str, list[Any]], overrides: Sequence[str], **choices: Any)
     """
     from pipesim import compose, errors
 
+    for word in overrides:
+        if re.match(r"[+~]*(grid|demo|task|experiment|hydra)\b", word):
+            raise Invalid([f"{word}: only the command line runs it; overrides change what a layout is."])
     fixed = list(overrides)
     choices["schedule"] = _canonical(choices["schedule"])
     for group, choice in choices.items():
@@ -158,4 +162,7 @@ def _canonical(choice: Choice) -> Choice:
 def _is_several(key: str, value: Any) -> bool:
     if not isinstance(value, list | tuple):
         return False
-    return key != "parallel.partition" or any(not isinstance(each, int) for each in value)
+    if not len(value):
+        raise Invalid([f"{key} has no values: give at least one."])
+    one = key in ("parallel.partition", "training.recompute_layers")
+    return not one or any(not isinstance(each, int) for each in value)

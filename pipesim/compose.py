@@ -141,6 +141,14 @@ def _together(jobs: Sequence[Sequence[str]]) -> list[str]:
     return [f"{key}={','.join(each)}" for key, each in values.items()]
 
 
+def _canonical(keys: Sequence[str], values: Sequence[Any]) -> list[Any]:
+    """The values of an axis with schedules by the names of their files."""
+    return [
+        canonical_name(value) or value if key == "schedule" and isinstance(value, str) else value
+        for key, value in zip(keys, values, strict=True)
+    ]
+
+
 def _grid(grid: Mapping[str, Any], overrides: list[str]) -> list[Space]:
     """The spaces of a declared grid, on top of what else was asked."""
     from hydra import compose
@@ -163,7 +171,7 @@ def _grid(grid: Mapping[str, Any], overrides: list[str]) -> list[Space]:
     if problems:
         raise Invalid(problems)
     axes = [
-        axis._replace(values=tuple(tuple(map(typed, value)) for value in axis.values))
+        axis._replace(values=tuple(tuple(map(typed, _canonical(axis.keys, value))) for value in axis.values))
         for axis in axes_.read(grid["axes"])
     ]
     spaces = expand(

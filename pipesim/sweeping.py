@@ -80,8 +80,6 @@ def opened(sweep: Sweep, root: Path, name: str) -> Iterator[Staging]:
     Raises ``Stopped`` for Ctrl-C once something is kept.
     """
     chosen, resume = sweep.config["study"]["dir"], sweep.config["resume"]
-    if None not in (chosen, resume) and _place(chosen) != _place(resume):
-        raise Invalid([f"resume={resume} and study.dir={chosen} are two folders. Leave study.dir out."])
     if not sweep.is_kept and (resume is None or not (_place(resume) / folders.UNFINISHED).exists()):
         with folders.new_study(root, name, chosen if resume is None else resume) as staging:
             yield staging
@@ -175,7 +173,11 @@ def told(about: Mapping[str, Any]) -> list[str]:
 
 def complete(sweep: Sweep) -> Path | None:
     """The folder that ``resume`` names if it is a whole study already. Raises ``Invalid`` if it asks something else."""
-    resume = sweep.config["resume"]
+    chosen, resume = sweep.config["study"]["dir"], sweep.config["resume"]
+    if resume == "" or (resume is not None and _place(resume).is_file()):
+        raise Invalid([f"resume={resume} must be the folder of a study."])
+    if None not in (chosen, resume) and _place(chosen) != _place(resume):
+        raise Invalid([f"resume={resume} and study.dir={chosen} are two folders. Leave study.dir out."])
     if resume is None or not (_place(resume) / folders.MANIFEST).exists():
         return None
     _refuse_other(sweep, manifest.read(_place(resume)).get("asked", {}), resume)

@@ -16,7 +16,7 @@ _IN_COLUMNS = {
         for key in ("recompute", "precision", "attention", "micro_batch", "global_batch", "seq_length")
     ),
 }
-_NAMES = ("model.name", "cluster.name", "costs.kind", "schedule.name")
+_NAMES = ("model.name", "cluster.name", "stack.name", "costs.kind", "schedule.name")
 
 
 def with_told(spaces: Sequence[Space]) -> list[Space]:

@@ -273,3 +273,14 @@ def test_a_table_takes_rows_in_any_order_and_with_holes() -> None:
     assert forward.column("step_time_s").null_count == 3
     with pytest.raises(AssertionError, match="speed"):
         table([{"speed": 1}])
+
+
+@pytest.mark.parametrize("word", ["grid=bloom_384", "demo=all", "experiment=validate", "hydra.run.dir=x"])
+def test_what_is_no_layout_is_refused_from_python(word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        pipesim.estimate(overrides=[word])
+
+
+def test_an_axis_without_values_is_told() -> None:
+    with pytest.raises(ValueError, match=r"parallel\.t has no values"):
+        pipesim.sweep(parallel={"t": []})

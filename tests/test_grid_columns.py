@@ -127,3 +127,9 @@ def test_rules_for_many_are_the_rules_for_one(numbers: dict[str, int], others: i
     columns = {name: np.array([among[name]] * others + [value]) for name, value in numbers.items()}
     judged = legality.judge(like, columns)
     assert judged.broken[judged.which[-1]] == problems
+
+
+def test_a_part_of_which_conditions_leave_nothing_has_no_rows() -> None:
+    asked = dataclasses.replace(space("llama3_8b", "1f1b"), where=("t * p == 0",))
+    table = grid.evaluate([Slice(asked, 0, 100)], details=False)
+    assert (table.num_rows, table.schema) == (0, grid.evaluate([Slice(space("llama3_8b", "1f1b"), 0, 1)], False).schema)

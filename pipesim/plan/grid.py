@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 def evaluate(slices: Iterable[Slice], details: bool) -> pa.Table:
     """A row of ``results.schema`` for every point of the slices, sorted. ``details`` fills the columns that hold a list."""
-    return schema.sorted_table(pa.concat_tables([table(group, details) for group in groups([*slices])]))
+    tables = [table(group, details) for group in groups([*slices])]
+    return schema.sorted_table(pa.concat_tables(tables)) if tables else schema.SCHEMA.empty_table()
 
 
 def rows(configs: Iterable[Config]) -> list[Row]:

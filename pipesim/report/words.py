@@ -94,7 +94,7 @@ def trust(row: Mapping[str, Any]) -> str:
 def provenance(manifest: Mapping[str, Any]) -> str:
     """The command without the places where its study was made and went to, on which a report does not depend."""
     overrides = [word for word in manifest["overrides"] if not word.startswith(("study.dir", "study.name", "engine"))]
-    command = shlex.join(
-        ["python", "experiments/run.py", *(["-m"] if manifest["kind"] in ("sweep", "runs") else []), *overrides]
-    )
+    own_axes = any(word.startswith(("grid=", "experiment=")) for word in overrides)
+    swept = ["-m"] if manifest["kind"] in ("sweep", "runs") and not own_axes else []
+    command = shlex.join(["python", "experiments/run.py", *swept, *overrides])
     return f"Made by pipesim {manifest['versions']['pipesim']}: {command}"
