@@ -30,7 +30,7 @@ STALLING, STALL_GPUS = "nanotron-playbook", 128
 STALL_RULE = (
     f"About 30 % of {STALLING}'s rows carry a stall of about a second in every micro-batch that no column explains. Its rows "
     f"are scored whole, and again those that a rule keeps by configuration alone: at most {STALL_GPUS} GPUs, tensor ranks "
-    "inside one node, at most two stages, and with two on several nodes ZeRO-1. The rule was chosen by how often such "
+    "inside one node, no pipeline. The rule was chosen by how often such "
     "configurations stall; it looks at no row's time."
 )
 
