@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipesim.checks import Invalid
-from pipesim.plan.space import Slice, Space, cut, total
+from pipesim.plan.space import PART, Slice, Space, cut, total
 from pipesim.report.document import Column, Document, Section, Table
 
-PART, PARTS = 131_072, 8
-"""Combinations that are evaluated together, and parts beyond which a sample answers for all."""
+PARTS = 8
+"""Parts beyond which a sample answers for all."""
 
 PIECE = 1_024
 """Combinations in a row of a sample; the pieces lie all over the spaces, the same each time."""

@@ -13,6 +13,7 @@ from pipesim import schedules
 from pipesim.checks import Invalid
 from pipesim.plan import where
 from pipesim.plan.space import Slice, Space
+from pipesim.point_id import leaves
 from pipesim.schedules.action import IntArray
 
 SHORT = {
@@ -71,7 +72,7 @@ class Names(Mapping[str, Any]):
 
     @cached_property
     def keys_(self) -> dict[str, Any]:
-        return dict(_leaves(self.part.space.base)) | dict.fromkeys(self.axes)
+        return dict(leaves(self.part.space.base)) | dict.fromkeys(self.axes)
 
     def __iter__(self) -> Iterator[str]:
         yield from SHORT
@@ -113,11 +114,3 @@ def _spelt(key: str, value: Any) -> Any:
     if isinstance(value, list):
         raise Invalid([f"grid.where: {key} is a list in some combination: no condition can use it."])
     return schedules.canonical_name(value) or value if key == "schedule.name" else value
-
-
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        elif prefix:
-            yield f"{prefix}{key}", value
