@@ -66,13 +66,13 @@ def durable(target: Path, write: Callable[[Path], object]) -> None:
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         write(fresh)
-        _sync_one(fresh)
+        sync(fresh)
         fresh.replace(target)
     except BaseException:
         with suppress(OSError):
             fresh.unlink()
         raise
-    _sync_one(target.parent)
+    sync(target.parent)
 
 
 def slug(name: str, longest: int = 60) -> str:
@@ -101,7 +101,7 @@ def new_study(root: Path, name: str, chosen: str | None) -> Iterator[Staging]:
         yield staging
         _sync(staging.path)
         staging.final = _claim(staging.path.rename, target or parent / slug(name), numbered=target is None)
-        _sync_one(parent)
+        sync(parent)
     except OSError as error:
         raise StudyFolderError(
             f"the study could not be written to {parent}: {error.strerror}. Nothing was kept."
@@ -217,10 +217,11 @@ def _sync(folder: Path) -> None:
     """Everything on the disk before the move makes it visible; a full disk shows here at the latest."""
     for path in (folder, *folder.rglob("*")):
         if UNFINISHED not in path.relative_to(folder).parts:
-            _sync_one(path)
+            sync(path)
 
 
-def _sync_one(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Puts a file, or a folder's list of names, on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from pipesim.results import schema
-from pipesim.results.folder import StudyFolderError
+from pipesim.results.folder import StudyFolderError, sync
 from pipesim.results.schema import SCHEMA, Row
 
 PARQUET, CSV = "results.parquet", "results.csv"
@@ -82,7 +81,7 @@ class Writer:
             self._open.close()
             if error is None:
                 for path in (*(self._folder / name for name in self._names), self._folder):
-                    _sync(path)
+                    sync(path)
         except BaseException as failed:
             error = failed
             raise
@@ -182,11 +181,3 @@ def _from_text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | 
     if not pa.types.is_list(kind):
         return column
     return pa.array([None if each is None else json.loads(each) for each in column.to_pylist()], kind)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
