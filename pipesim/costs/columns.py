@@ -33,15 +33,24 @@ def codes(column: IntArray) -> tuple[IntArray, IntArray]:
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[column]
 
 
-def distinct(columns: Sequence[IntArray]) -> tuple[list[tuple[int, ...]], IntArray]:
-    """Every combination of values that occurs in whole numbers of at least 0, and which each row has."""
+def distinct(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """Rows of whole numbers of at least 0: where each combination of values occurs first, and which each row has."""
     whole = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values, which = codes(column)
         whole = codes(whole * len(values) + which)[1]
     first = np.zeros(int(whole.max(initial=-1)) + 1, np.int64)
     first[whole[::-1]] = np.arange(len(whole))[::-1]
-    return list(zip(*(column[first].tolist() for column in columns), strict=True)), whole
+    return first, whole
+
+
+def alike(rows: NDArray[Any]) -> tuple[IntArray, IntArray]:
+    """Rows (n, k) equal to the last bit: where each of them occurs first, and which each row is."""
+    found: dict[bytes, int] = {}
+    width = rows.shape[1] * rows.itemsize
+    written = np.ascontiguousarray(rows).tobytes()
+    which = np.array([found.setdefault(written[at : at + width], len(found)) for at in range(0, len(written), width)])
+    return np.unique(which, return_index=True)[1], which
 
 
 def in_order(values: FloatArray) -> FloatArray:

@@ -27,6 +27,7 @@ class Cut:
     micro_batch: Number
     seq_length: Number
     num_microbatches: Number = 1.0
+    """Of a step, as far as prices depend on it, see ``estimate.points.priced_micro_batches``."""
     gpus: Number = math.inf
     """In use; the default is more than one node has."""
     shard: Number | None = None

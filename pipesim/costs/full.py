@@ -43,7 +43,7 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
         context_bytes=stack.device_context_bytes,
         slack=stack.slack,
         collectives=talk,
-        tp_sent_bytes=none + traffic.sent_bytes(talk, "tp") / cut.num_microbatches,
+        tp_sent_bytes=none + traffic.sent_bytes(talk, "tp"),
         dp_sent_bytes=none + traffic.sent_bytes(talk, "dp"),
         dp_s=exchange.exposed_s,
         optimizer_s=updated * stack.optimizer_bytes / (cluster.hbm_bytes_per_s * costs.hbm_efficiency),

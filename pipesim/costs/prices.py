@@ -35,7 +35,9 @@ class Prices:
     slack: float
     """What the allocator holds above what is asked for, as a share."""
     collectives: tuple[Collective, ...]
-    """Everything that is exchanged in a step; what differs between points has shape (points, ...)."""
+    """Everything that is exchanged, what layers exchange for one micro-batch, the rest in a step; what differs between
+    cells has shape (cells, ...).
+    """
     tp_sent_bytes: FloatArray
     """Of one micro-batch, forward and backward."""
     dp_sent_bytes: FloatArray

@@ -14,22 +14,24 @@ from pipesim.costs.cut import Cut
 from pipesim.costs.stage import Stages, layer_collectives, recomputed_share
 from pipesim.specs import ModelSpec, Point
 
+OF_LAYERS = ("tp", "cp", "ep")
+"""Dimensions in which layers talk with every micro-batch."""
+
 
 def of_layers(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> list[Collective]:
-    """What the layers of every stage exchange in a step, forward, backward and where a forward runs again."""
+    """What the layers of every stage exchange for one micro-batch, forward, backward and where a forward runs again."""
     found: list[Collective] = []
     again = recomputed_share(cut, stages) * (cut.recompute == "full")
     for layers, moe in ((stages.dense, False), (stages.moe, True)):
         if layers.any():
             forward, backward = layer_collectives(model, point.cluster, point.costs, cut, moe=moe)
             for way, runs in ((forward, 1 + again), (backward, np.ones_like(again))):
-                runs_in_a_step = cut.num_microbatches * layers * runs
-                found += [each._replace(times=each.times * runs_in_a_step) for each in way]
+                found += [each._replace(times=each.times * (layers * runs)) for each in way]
     return found
 
 
 def sent_bytes(collectives: Sequence[Collective], dimension: str) -> Number:
-    """What one rank of every stage sends in a step for this dimension."""
+    """What one rank of every stage sends for this dimension."""
     return sum((each.times * each.sent_bytes() for each in collectives if each.dimension == dimension), 0.0)
 
 

@@ -58,7 +58,7 @@ def evaluate_columns(points: Points, wanted: bool = False) -> Batch:
             figures |= details(points, prices, run, items)
         for target, found in ((time, items), (held, memory_items), (columns, figures | totals)):
             _scatter(target, found, run.members, len(points))
-    columns |= {"num_microbatches": points.num_microbatches, "model_params": prices.model_parameters}
+    columns |= {"num_microbatches": points.num_microbatches, "model_params": prices.model_parameters[points.cell_of]}
     columns |= _throughput(points, prices, sum(time[item] for item in TIME_ITEMS))
     return Batch(seconds=time, bytes=held, columns=columns)
 
@@ -84,16 +84,17 @@ def _throughput(points: Points, prices: Prices, step_s: Any) -> dict[str, Any]:
     """MFU counts model FLOPs, HFU also those of recomputation, both over peak dense FLOP/s of the GPUs used; which FLOPs
     count says ``costs.flops``.
     """
-    cut, training = points.cut, points.like.training
+    cut, training, of = points.cut, points.like.training, points.cell_of
     peak = points.like.cluster.peak_flops_per_s[training.precision]
-    batch = cut.micro_batch * cut.d * cut.num_microbatches
-    tokens_per_s = (batch * cut.seq_length).reshape(-1) / step_s  # type: ignore[union-attr]
-    per_gpu = tokens_per_s / np.reshape(cut.gpus, -1)
+    tokens = np.reshape(cut.micro_batch * cut.d * cut.seq_length, -1)
+    tokens_per_s = tokens[of] * points.num_microbatches / step_s
+    per_gpu = tokens_per_s / np.reshape(cut.gpus, -1)[of]
+    model_flops, hardware_flops = prices.model_flops_per_token[of], prices.hardware_flops_per_token[of]
     return {
         "flop_convention": np.full(len(points), points.like.costs.convention, object),
         "tokens_per_s": tokens_per_s,
         "tokens_per_s_per_gpu": per_gpu,
-        "model_tflops_per_gpu": prices.model_flops_per_token * per_gpu / 1e12,
-        "mfu": prices.model_flops_per_token * per_gpu / peak,
-        "hfu": prices.hardware_flops_per_token * per_gpu / peak,
+        "model_tflops_per_gpu": model_flops * per_gpu / 1e12,
+        "mfu": model_flops * per_gpu / peak,
+        "hfu": hardware_flops * per_gpu / peak,
     }

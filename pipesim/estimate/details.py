@@ -23,7 +23,7 @@ def details(points: Points, prices: Prices, run: Run, items: dict[str, FloatArra
     found: dict[str, list[Any]] = {name: [None] * len(run.members) for name in ("communication", "fixes")}
     for at in members_of(codes(run.m)[1]):
         order = run.orders[run.order_of[at[0]]]
-        by_stage = _by_stage(points, prices, run, run.members[at])
+        by_stage = _by_stage(points, prices, run, at)
         schedule, holds = order.schedule, np.zeros((run.shape.p, len(run.shape.rank_of)))
         for rank, own in enumerate(run.stages):
             holds[rank, own[own >= 0]] = 1
@@ -43,18 +43,21 @@ def details(points: Points, prices: Prices, run: Run, items: dict[str, FloatArra
     return found
 
 
-def _by_stage(points: Points, prices: Prices, run: Run, members: IntArray) -> Prices:
-    """The prices of some points, for every stage instead of every kind of stage, with what sends cost."""
-    kind_of, shape = list(run.shape.kind_of), points.stages.head.shape
+def _by_stage(points: Points, prices: Prices, run: Run, at: IntArray) -> Prices:
+    """The prices of some members with one m, for every stage instead of every kind of stage, with what sends cost, and
+    with the collectives of a step.
+    """
+    kind_of, shape, m = list(run.shape.kind_of), points.stages.head.shape, int(run.m[at[0]])
+    cells = run.cells[run.cell_of[at]]
 
     def spread(values: Any) -> FloatArray:
-        return np.broadcast_to(np.asarray(values, np.float64), shape)[members][:, kind_of]
+        return np.broadcast_to(np.asarray(values, np.float64), shape)[cells][:, kind_of]
 
     ops = [{item: spread(seconds) for item, seconds in op.items()} for op in prices.seconds]
-    cut, sent = points.cut.taken(members), prices.hop_bytes[members][:, None]
+    cut, sent = points.cut.taken(cells), prices.hop_bytes[cells][:, None]
     if run.standing_s is not None:
         boundary_s = hops.boundary_s(points.like, cut, sent, run.shape.rank_of)
-        nothing = np.zeros((len(members), 1))
+        nothing = np.zeros((len(cells), 1))
         ops[0]["hop"], ops[1]["hop"] = np.hstack([boundary_s, nothing]), np.hstack([nothing, boundary_s])
     arrays = {
         field.name: getattr(prices, field.name)
@@ -62,8 +65,11 @@ def _by_stage(points: Points, prices: Prices, run: Run, members: IntArray) -> Pr
         if isinstance(getattr(prices, field.name), np.ndarray)
     }
     changed: dict[str, Any] = {
-        name: values[members] if values.ndim == 1 else spread(values) for name, values in arrays.items()
+        name: values[cells] if values.ndim == 1 else spread(values) for name, values in arrays.items()
     }
-    collectives = traffic.taken(prices.collectives, members, kind_of)
+    collectives = [
+        each._replace(times=m * each.times) if each.dimension in traffic.OF_LAYERS else each
+        for each in traffic.taken(prices.collectives, cells, kind_of)
+    ]
     sends = hops.sends(points.like, cut, sent, run.shape.rank_of)
     return dataclasses.replace(prices, seconds=StageSeconds(*ops), collectives=(*collectives, sends), **changed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipesim.costs.columns import FloatArray
+from pipesim.costs.columns import FloatArray, distinct
 from pipesim.costs.prices import Prices
 from pipesim.estimate.points import Points
 from pipesim.estimate.runs import Run, counted, members_of, summed, with_none
@@ -20,26 +20,43 @@ Columns = dict[str, Any]
 
 def memory(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Columns, Columns]:
     """Memory items of the heaviest rank of a run's members, and the totals of all ranks."""
-    members, ranks = run.members, run.kinds_on_rank
+    first, which = _alike(points, run)
+    cells, ranks = run.cells[run.cell_of[first]], run.kinds_on_rank
     still = {
         "weights": prices.weights_bytes, "gradients": prices.gradients_bytes, "optimizer": prices.optimizer_bytes,
         "logits": prices.logits_bytes, "buffers": prices.buffer_bytes,
     }  # fmt: skip
-    activation = _in_flight(prices.kept_bytes[members], run) + _working(prices.working_bytes[members], ranks)
-    activation += _waiting(points, run) * summed(prices.kept_bytes[members], ranks)
-    standing = np.asarray(sum(each[members] for each in still.values()))
+    kept = prices.kept_bytes[cells]
+    activation = _in_flight(kept, run, first) + _working(prices.working_bytes[cells], ranks)
+    activation += _waiting(points, run)[first, None] * summed(kept, ranks)
+    standing = np.asarray(sum(each[cells] for each in still.values()))
     total = (1 + prices.slack) * (summed(standing, ranks) + activation) + prices.context_bytes
     heaviest = np.argmax(total, axis=1)
-    every, on = np.arange(len(members)), ranks[heaviest]
-    items: Columns = {name: _picked(each[members], on) for name, each in still.items()}
+    every, on = np.arange(len(first)), ranks[heaviest]
+    items: Columns = {name: _picked(each[cells], on) for name, each in still.items()}
     items["activation"] = activation[every, heaviest]
     items["slack"] = prices.slack * sum(items.values())
-    items["context"] = np.full(len(members), prices.context_bytes)
-    figures: Columns = {"heaviest_rank": heaviest, "params_per_gpu": _picked(prices.parameters[members], on)}
+    items["context"] = np.full(len(first), prices.context_bytes)
+    figures: Columns = {"heaviest_rank": heaviest, "params_per_gpu": _picked(prices.parameters[cells], on)}
+    items, figures = ({name: values[which] for name, values in each.items()} for each in (items, figures))
     if details:
-        figures["rank_memory_bytes"] = list(total)
+        figures["rank_memory_bytes"] = list(total[which])
         figures["peak_inflight"] = list(counted(run, "peak_inflight").astype(np.int64))
     return items, figures
+
+
+def _alike(points: Points, run: Run) -> tuple[IntArray, IntArray]:
+    """Members hold the same if their cell, their orders' peaks and what waits are the same: one of each, and which it is
+    for every member.
+    """
+    classes: dict[tuple[object, ...], int] = {}
+    grows = any(order.growth["held"].any() for order in run.orders)
+    class_of = np.array(
+        [classes.setdefault((order.held.shape, order.held.tobytes()), len(classes)) for order in run.orders]
+    )
+    order_of, blocks = (run.order_of, run.blocks) if grows else (class_of[run.order_of], np.zeros_like(run.blocks))
+    waits = np.ceil(_waiting(points, run)).astype(np.int64)
+    return distinct([run.cell_of, order_of, blocks, waits])
 
 
 def _picked(of_kind: FloatArray, on: IntArray) -> FloatArray:
@@ -48,16 +65,17 @@ def _picked(of_kind: FloatArray, on: IntArray) -> FloatArray:
     return np.asarray(sum(padded[every, column] for column in on.T))
 
 
-def _in_flight(kept: FloatArray, run: Run) -> FloatArray:
-    """Activations held at the moment when they weigh most, shape (n, p)."""
+def _in_flight(kept: FloatArray, run: Run, members: IntArray) -> FloatArray:
+    """Activations held by ``members`` of the run at the moment when they weigh most, shape (members, p)."""
     padded, ranks = with_none(kept), run.kinds_on_rank
     most = np.zeros((len(kept), run.shape.p))
-    for order, own in zip(run.orders, members_of(run.order_of), strict=True):
+    blocks, order_of = run.blocks[members], run.order_of[members]
+    for order, own in zip(run.orders, members_of(order_of, len(run.orders)), strict=True):
         weights = [padded[own][:, column] for column in ranks.T]
-        grows, blocks = order.growth["held"], run.blocks[own][:, None]
+        grows = order.growth["held"]
         for j in range(order.held.shape[1]):
             held = (
-                (order.held[:, j, k] + blocks * grows[:, j, k]) * weight
+                (order.held[:, j, k] + blocks[own, None] * grows[:, j, k]) * weight
                 if grows.any()
                 else order.held[:, j, k] * weight
                 for k, weight in enumerate(weights)
@@ -76,9 +94,9 @@ def _working(of_kind: FloatArray, ranks: IntArray) -> FloatArray:
 
 
 def _waiting(points: Points, run: Run) -> FloatArray:
-    """Micro-batches more that each rank holds while the head, spread over all ranks, finishes with them.
+    """Micro-batches more that each rank holds while the head, spread over all ranks, finishes with them, shape (n,).
 
     Source: Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024, sections 4 and 5.
     """
     extra = {"none": 0.0, "algorithm_1": 2.0, "algorithm_2": 1.0, "interlaced": run.shape.p / 2}
-    return np.minimum(extra[points.like.layout.spread_vocab], run.m)[:, None]
+    return np.minimum(extra[points.like.layout.spread_vocab], run.m)

@@ -38,22 +38,30 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """n points that share one ``price_key``: ``like`` is any of them, whose words hold for all."""
+    """n points that share one ``price_key``: ``like`` is any of them, whose words hold for all.
+
+    Points that differ in nothing that has a price are one cell of k, which is priced once: a grid's batches are many.
+    """
 
     like: Point
     model: ModelSpec
-    """Its sizes may be columns."""
+    """Of each cell; its sizes may be columns."""
     cut: Cut
+    """Of each cell."""
     stages: Stages
-    """By kind of stage, shape (n, kinds)."""
+    """Of each cell, by kind of stage: shape (k, kinds)."""
     shapes: tuple[Shape, ...]
     shape_of: IntArray
+    """Of each cell, shape (k,)."""
+    cell_of: IntArray
+    """Of each point, shape (n,)."""
     num_microbatches: IntArray
+    """Of each point, shape (n,)."""
     alone: bool
     """Whether no two may share a schedule, because its order is made for a point's own times."""
 
     def __len__(self) -> int:
-        return len(self.shape_of)
+        return len(self.cell_of)
 
 
 def price_key(point: Point) -> tuple[object, ...]:
@@ -78,7 +86,14 @@ def points_of(points: Sequence[Point]) -> Points:
     }
     shard = None if layouts[0].shard is None else column([layout.shard for layout in layouts])
     m = np.array([micro_batches(point) for point in points])
-    return columns(points[0], stacked([point.model for point in points]), numbers, shard, tuple(shapes), shape_of, m)
+    numbers["num_microbatches"] = column(priced_micro_batches(points[0], numbers["p"][:, 0], m))
+    model, every = stacked([point.model for point in points]), np.arange(len(points))
+    return columns(points[0], model, numbers, shard, tuple(shapes), shape_of, every, m)
+
+
+def priced_micro_batches(like: Point, p: Any, m: Any) -> Any:
+    """As many micro-batches as prices depend on: ZeRO-3 exchanges with each, else a rank's last p hide an exchange."""
+    return m if like.layout.zero == 3 else np.minimum(p, m)
 
 
 def columns(
@@ -88,15 +103,17 @@ def columns(
     shard: FloatArray | None,
     shapes: tuple[Shape, ...],
     shape_of: IntArray,
+    cell_of: IntArray,
     num_microbatches: IntArray,
 ) -> Points:
-    """``numbers`` are t, p, d, c, e, v, micro_batch and seq_length, shape (n, 1); ``num_microbatches`` is (n,)."""
+    """``numbers`` are t, p, d, c, e, v, micro_batch, seq_length and num_microbatches (those that are priced) of each cell,
+    shape (k, 1); ``num_microbatches`` is (n,).
+    """
     filled = _filled(shapes)[shape_of]
     layout, training = like.layout, like.training
     cut = Cut(
         **numbers,
         gpus=numbers["t"] * numbers["p"] * numbers["c"] * numbers["d"],
-        num_microbatches=num_microbatches[:, None].astype(np.float64),
         shard=shard,
         recomputed=filled[:, :, 5],
         zero=layout.zero,
@@ -116,6 +133,7 @@ def columns(
         stages=stages,
         shapes=shapes,
         shape_of=shape_of,
+        cell_of=cell_of,
         num_microbatches=num_microbatches,
         alone=like.schedule == "auto",
     )

@@ -20,9 +20,14 @@ OPS = (Op.F, Op.I, Op.W)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """``members`` are indices into the points, n of them; they share a shape, and run one of several orders."""
+    """``members`` are indices into the points, n of them; they share a shape, and run one of several orders. They are of
+    k ``cells``, indices into the prices.
+    """
 
     members: IntArray
+    cells: IntArray
+    cell_of: IntArray
+    """Which of ``cells`` each member is, shape (n,)."""
     shape: Shape
     m: IntArray
     orders: tuple[Order, ...]
@@ -30,11 +35,11 @@ class Run:
     blocks: IntArray
     """Blocks of micro-batches more than the order's own, shape (n,)."""
     op_s: FloatArray
-    """What computing takes on each stage for one micro-batch: forward, input and weight gradient, shape (3, stages, n)."""
+    """What computing takes on each stage for one micro-batch: forward, input and weight gradient, shape (3, stages, k)."""
     standing_s: FloatArray | None
     """The same with what a rank stands still for while its results go on, where its stack blocks."""
     hop_s: FloatArray
-    """Seconds that a result travels while its sender goes on, shape (n,)."""
+    """Seconds that a result travels while its sender goes on, shape (k,)."""
 
     @property
     def stages(self) -> IntArray:
@@ -48,7 +53,7 @@ class Run:
 
     @property
     def whole_s(self) -> FloatArray:
-        """What each stage takes, standing still included, shape (3, stages, n)."""
+        """What each stage takes, standing still included, shape (3, stages, k)."""
         return self.op_s if self.standing_s is None else self.standing_s
 
 
@@ -61,22 +66,23 @@ def counted(run: Run, name: str, at: Any = ...) -> FloatArray:
 
 
 def summed(of_kind: FloatArray, ranks: IntArray) -> FloatArray:
-    """(n, kinds) summed over the stages of each rank, whose kinds are ``ranks`` (p, k), -1 for none: (n, p)."""
+    """(cells, kinds) summed over the stages of each rank, whose kinds are ``ranks`` (p, stages), -1 for none: (cells, p)."""
     padded = with_none(of_kind)
     return np.asarray(sum(padded[:, column] for column in ranks.T))
 
 
 def with_none(of_kind: FloatArray) -> FloatArray:
-    """(n, kinds) with a last column of nothing, which kind -1 finds."""
+    """(cells, kinds) with a last column of nothing, which kind -1 finds."""
     return np.column_stack([of_kind, np.zeros(len(of_kind))])
 
 
 def runs(points: Points, prices: Prices) -> Iterator[Run]:
-    totals = np.stack([np.asarray(sum(items.values())) for items in prices.seconds])  # (3, n, kinds)
+    totals = np.stack([np.asarray(sum(items.values())) for items in prices.seconds])  # (3, cells, kinds)
     for members in _groups(points):
-        shape = points.shapes[points.shape_of[members[0]]]
-        op_s = np.ascontiguousarray(totals[:, members].transpose(2, 0, 1)[list(shape.kind_of)].transpose(1, 0, 2))
-        standing_s, hop_s = _hops(points, prices, shape, members, op_s)
+        shape = points.shapes[points.shape_of[points.cell_of[members[0]]]]
+        cells, cell_of = codes(points.cell_of[members])
+        op_s = np.ascontiguousarray(totals[:, cells].transpose(2, 0, 1)[list(shape.kind_of)].transpose(1, 0, 2))
+        standing_s, hop_s = _hops(points, prices, shape, cells, op_s)
         times = [*(op_s if standing_s is None else standing_s)[:, :, 0], float(hop_s[0])]
         m = points.num_microbatches[members]
         sizes, size_of = codes(m)
@@ -86,20 +92,20 @@ def runs(points: Points, prices: Prices) -> Iterator[Run]:
         orders = tuple(found)
         own, block = (np.array(each)[order_of] for each in zip(*((o.m, o.block) for o in orders), strict=True))
         yield Run(
-            members=members, shape=shape, m=m, orders=orders, order_of=order_of, blocks=(m - own) // block, op_s=op_s,
-            standing_s=standing_s, hop_s=hop_s,
+            members=members, cells=cells, cell_of=cell_of, shape=shape, m=m, orders=orders, order_of=order_of,
+            blocks=(m - own) // block, op_s=op_s, standing_s=standing_s, hop_s=hop_s,
         )  # fmt: skip
 
 
 def _hops(
-    points: Points, prices: Prices, shape: Shape, members: IntArray, op_s: FloatArray
+    points: Points, prices: Prices, shape: Shape, cells: IntArray, op_s: FloatArray
 ) -> tuple[FloatArray | None, FloatArray]:
     """``standing_s`` and ``hop_s`` of a run."""
-    nothing = np.zeros(len(members))
+    nothing = np.zeros(len(cells))
     if points.like.costs.kind != "full" or len(shape.rank_of) == 1:
         return None, nothing
-    sent = prices.hop_bytes[members][:, None]
-    boundary_s = hops.boundary_s(points.like, points.cut.taken(members), sent, shape.rank_of).T  # (stages - 1, n)
+    sent = prices.hop_bytes[cells][:, None]
+    boundary_s = hops.boundary_s(points.like, points.cut.taken(cells), sent, shape.rank_of).T  # (stages - 1, n)
     if not points.like.stack.blocking_hops:
         return None, boundary_s.max(axis=0)
     standing_s = op_s.copy()
@@ -112,10 +118,10 @@ def _groups(points: Points) -> list[IntArray]:
     """Indices of points with one shape."""
     if points.alone:
         return list(np.arange(len(points))[:, None])
-    return members_of(points.shape_of)
+    return members_of(points.shape_of[points.cell_of])
 
 
-def members_of(code: IntArray) -> list[IntArray]:
-    """Where each of the codes 0, 1, … stands."""
+def members_of(code: IntArray, codes: int = 0) -> list[IntArray]:
+    """Where each of the codes 0, 1, … stands; of at least so many ``codes``."""
     by_code = np.argsort(code.astype(np.int16) if code.max(initial=0) < 2**15 else code, kind="stable")
-    return np.split(by_code, np.cumsum(np.bincount(code))[:-1])
+    return np.split(by_code, np.cumsum(np.bincount(code, minlength=codes))[:-1])

@@ -77,11 +77,10 @@ def _found(rule: Rule, like: Point, numbers: Mapping[str, IntArray]) -> tuple[li
     which = np.zeros(n, np.int64)
     asked = np.arange(n) if rule.holds is None else np.flatnonzero(~np.broadcast_to(rule.holds(like, numbers), n))
     if len(asked):
-        sizes, of = distinct([numbers[name][asked] for name in rule.numbers])
-        answers = [
-            found.setdefault(tuple(rule.problems(_point(like, dict(zip(rule.numbers, each, strict=True))))), len(found))
-            for each in sizes
-        ]
+        columns = {name: numbers[name][asked] for name in rule.numbers}
+        first, of = distinct(list(columns.values()))
+        sizes = [{name: int(column[i]) for name, column in columns.items()} for i in first]
+        answers = [found.setdefault(tuple(rule.problems(_point(like, size))), len(found)) for size in sizes]
         which[asked] = np.array(answers)[of]
     return list(found), which
 

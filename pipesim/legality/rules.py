@@ -237,7 +237,9 @@ def _can_be_ordered(like: Point, numbers: Numbers) -> Any:
     """Asked once for all points of the same p, m and v."""
     per_step = 1.0 * numbers["micro_batch"] * np.maximum(numbers["d"], 1)
     m = np.maximum(numbers["global_batch"] // per_step, 1).astype(np.int64)
-    sizes, which = distinct([numbers["p"], m, numbers["v"]])
+    columns = [numbers["p"], m, numbers["v"]]
+    first, which = distinct(columns)
+    sizes = zip(*(column[first].tolist() for column in columns), strict=True)
     holds = [not _order_problems(like.schedule, p, m, v, like.options) for p, m, v in sizes]
     return np.array(holds, np.bool_)[which]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipesim import legality
 from pipesim.costs.columns import distinct
 from pipesim.estimate import Points, evaluate_columns
-from pipesim.estimate.points import Shape, columns, shape
+from pipesim.estimate.points import Shape, columns, priced_micro_batches, shape
 from pipesim.plan.asked import Group, groups
 from pipesim.plan.rows import Rows
 from pipesim.plan.space import Config, Slice, Space
@@ -76,11 +76,16 @@ def _evaluate(like: Point, numbers: Mapping[str, IntArray], at: IntArray, rows: 
 
 
 def _points(like: Point, numbers: Mapping[str, IntArray]) -> Points:
-    sizes, shape_of = distinct([numbers["p"], numbers["v"]])
-    shard = None if like.layout.shard is None else np.full((len(shape_of), 1), float(like.layout.shard))
     m = numbers["global_batch"] // (numbers["micro_batch"] * numbers["d"])
-    floats = {name: values[:, None].astype(np.float64) for name, values in numbers.items() if name != "global_batch"}
-    return columns(like, like.model, floats, shard, tuple(_shape(like, p, v) for p, v in sizes), shape_of, m)
+    priced = {**numbers, "num_microbatches": priced_micro_batches(like, numbers["p"], m)}
+    del priced["global_batch"]
+    first, cell_of = distinct(list(priced.values()))
+    cells = {name: values[first] for name, values in priced.items()}
+    sized, shape_of = distinct([cells["p"], cells["v"]])
+    shapes = tuple(_shape(like, int(cells["p"][i]), int(cells["v"][i])) for i in sized)
+    shard = None if like.layout.shard is None else np.full((len(first), 1), float(like.layout.shard))
+    floats = {name: values[:, None].astype(np.float64) for name, values in cells.items()}
+    return columns(like, like.model, floats, shard, shapes, shape_of, cell_of, m)
 
 
 def _shape(like: Point, p: int, v: int) -> Shape:

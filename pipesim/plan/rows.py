@@ -76,7 +76,7 @@ class Rows:
         self._put(at, {**batch.columns, **seconds, **held})
         self._put(at, _interval(like, step_s, memory))
         self._put(at, {
-            "gpus": np.reshape(points.cut.gpus, -1).astype(np.int64),
+            "gpus": np.reshape(points.cut.gpus, -1).astype(np.int64)[points.cell_of],
             "schedule_options": _all(json.dumps(dict(like.options)) if like.options else None, at),
             "warning": _warnings(points),
             "model_state_bytes": held["weights_bytes"] + held["gradients_bytes"] + held["optimizer_bytes"],
@@ -87,10 +87,13 @@ class Rows:
             "verdict": _verdicts(batch, fits),
         })  # fmt: skip
         if details:
-            self._put(at, {"stage_units": _objects([list(points.shapes[k].units) for k in points.shape_of])})
+            self._put(
+                at, {"stage_units": _objects([list(points.shapes[k].units) for k in points.shape_of[points.cell_of]])}
+            )
 
     def table(self) -> pa.Table:
-        filled = {name: _arrow(name, values, self._evaluated) for name, values in self._columns.items()}
+        known = None if self._evaluated.all() else pa.array(self._evaluated).buffers()[1]
+        filled = {name: _arrow(name, values, known) for name, values in self._columns.items()}
         status = pa.DictionaryArray.from_arrays(pa.array(self._status), list(_STATUS)).cast(pa.string())
         reasons = pa.array(self._reasons, pa.string())
         have = {**self._known, **filled, "status": status, "reason": reasons}
@@ -107,16 +110,18 @@ class Rows:
                 self._columns[name] = each
                 continue
             if name not in self._columns:
-                empty = None if each.dtype == object else 0
-                self._columns[name] = np.full(len(self), empty, each.dtype)
+                self._columns[name] = (
+                    np.full(len(self), None, object) if each.dtype == object else np.zeros(len(self), each.dtype)
+                )
             self._columns[name][at] = each
 
 
-def _arrow(name: str, values: NDArray[Any], evaluated: NDArray[np.bool_]) -> pa.Array:
+def _arrow(name: str, values: NDArray[Any], known: pa.Buffer | None) -> pa.Array:
+    """``known`` are bits, of which rows a number is valid."""
     kind = SCHEMA.field(name).type
     if values.dtype == object:
         return pa.array([_plain(value) for value in values] if pa.types.is_list(kind) else values, kind)
-    return pa.array(values, kind, mask=None if evaluated.all() else ~evaluated)
+    return pa.Array.from_buffers(kind, len(values), [known, pa.array(values, kind).buffers()[1]])
 
 
 def _plain(value: Any) -> Any:
@@ -203,10 +208,10 @@ def _gigabytes(size: float) -> str:
 
 def _warnings(points: Points) -> NDArray[np.object_]:
     like = points.like
-    sizes, which = distinct([points.shape_of, points.num_microbatches])
-    texts = [
-        legality.warning_of(like.schedule, like.options, points.shapes[k].p, m, points.shapes[k].v) for k, m in sizes
-    ]
+    shape_of = points.shape_of[points.cell_of]
+    first, which = distinct([shape_of, points.num_microbatches])
+    sizes = [(points.shapes[shape_of[i]], int(points.num_microbatches[i])) for i in first]
+    texts = [legality.warning_of(like.schedule, like.options, shape.p, m, shape.v) for shape, m in sizes]
     return np.array([*texts, None], object)[which]
 
 
