@@ -90,13 +90,14 @@ def test_the_greatest_counts_give_the_peak_of_any_weights(name: str, data: st.Da
     assert peaks == pytest.approx(peak_held(schedule, weights).tolist(), rel=1e-12, abs=1e-12)
 
 
-def test_what_is_slower_now_but_catches_up_later_is_not_taken_for_steady() -> None:
+@pytest.mark.parametrize("times", [3, 100, 150, 198, 199, 200, 201, 202, 256, 1000])
+def test_what_is_slower_now_goes_on_until_it_catches_up(times: int) -> None:
     # Rank 1 begins 100 s late with what rank 0 makes every second, takes half a second for each, and has caught up after 200
     steps = np.array([[[2, -1, -1], [-1] * 3], [[0, -1, 0], [-1] * 3], [[1, 0, -1], [-1] * 3]], np.int32)
     program = lanes.Program(
         rank=np.array([1, 0, 1], np.int32), opens=np.array([True, False, False]), steps=steps, places=1,
-        pieces=np.array([[0, 1, 1], [1, 3, 1000]]), grows=np.zeros(2, np.int64), m=1000, block=1,
-        actions=np.array([1000, 1000, 1]),
+        pieces=np.array([[0, 1, 1], [1, 3, times]]), grows=np.zeros(2, np.int64), m=times, block=1,
+        actions=np.array([times, times, 1]),
     )  # fmt: skip
     ran = lanes.run(program, 2, np.array([[[1.0]], [[0.5]], [[100.0]]]), np.zeros(1))
-    assert ran.last_s[:, 0].tolist() == [1000, 1000.5]
+    assert ran.last_s[:, 0].tolist() == [times, max(100 + 0.5 * times, times + 0.5)]

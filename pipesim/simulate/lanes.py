@@ -181,14 +181,17 @@ def _places(kind: NDArray[np.int32], micro_batch: NDArray[np.int32], written: In
     """A place for every result that travels: those of one kind of action take turns on the fewest, a power of two, on
     which none is written over before it has been read. A step reads before it writes.
     """
-    turns = 1
+    _, kind_of = np.unique(kind, return_inverse=True)
+    turns = np.ones(kind_of.max(initial=0) + 1, np.int64)
     while True:
-        _, place = np.unique(kind.astype(np.int64) * turns + micro_batch % turns, return_inverse=True)
+        first = np.cumsum(turns) - turns
+        place = first[kind_of] + micro_batch % turns[kind_of]
         order = np.lexsort((written, place))
         again = place[order][1:] == place[order][:-1]
-        if not (again & (written[order][1:] < read[order][:-1])).any():
+        lost = again & (written[order][1:] < read[order][:-1])
+        if not lost.any():
             return np.asarray(place, np.int64)
-        turns *= 2
+        turns[np.unique(kind_of[order][1:][lost])] *= 2
 
 
 @compiled
@@ -230,6 +233,8 @@ def _repeat(body, times, width, work, hop, clock, waiting, opened, was, end):  #
     acts, written, lives = _state(rank, steps, start, stop, len(clock), len(waiting))
     lead = np.argmax(acts)
     due, jumps, move = times.copy(), np.zeros(LANES, np.int64), np.zeros(LANES)
+    moved, even = np.zeros(LANES, np.bool_), np.zeros(LANES, np.bool_)
+    ago = clock.copy(), clock.copy()
     rates = np.zeros(len(clock)), np.zeros(len(waiting))
     before = clock.copy(), waiting.copy()
     was[0][:], was[1][:] = clock, waiting
@@ -240,14 +245,23 @@ def _repeat(body, times, width, work, hop, clock, waiting, opened, was, end):  #
         if anew:
             before[0][:], before[1][:] = clock, waiting
         _walk(start, stop, rank, opens, steps, work, hop, clock, waiting, opened)
+        if count <= LOOKS:
+            _even(clock, ago, even)
+            _compare(clock, was[0], acts, waiting, was[1], lives, moved)
         for lane in range(width):
             if due[lane] < count:
                 continue
             looks = count <= LOOKS and jumps[lane] == 0 and count < due[lane]
-            if looks and _has_moved(lane, clock, was[0], acts, waiting, was[1], lives):
+            if looks and moved[lane]:
                 jumps[lane], rest = divmod(times[lane] - count, count - since)
                 due[lane], move[lane] = count + rest, clock[lead, lane] - was[0][lead, lane]
-            elif looks and anew and _keeps(lane, body, work, hop, clock, waiting, before, acts, written, lives, rates):
+            elif (
+                looks
+                and anew
+                and even[lane]
+                and times[lane] - count
+                <= _lasts(lane, body, work, hop, clock, waiting, before, acts, written, lives, rates)
+            ):
                 _settle(lane, times[lane] - count, rates, clock, waiting, acts, written, end[0], end[1])
                 due[lane] = 0
                 left -= 1
@@ -261,13 +275,13 @@ def _repeat(body, times, width, work, hop, clock, waiting, opened, was, end):  #
 
 
 @compiled
-def _keeps(lane, body, work, hop, clock, waiting, before, acts, written, lives, rates):  # type: ignore[no-untyped-def]
-    """Whether every rank and place goes on at the rate of the last repetition; fills ``rates``.
+def _lasts(lane, body, work, hop, clock, waiting, before, acts, written, lives, rates):  # type: ignore[no-untyped-def]
+    """For how many repetitions every rank and place goes on at the rate of the last one; fills ``rates``.
 
-    A repetition is run on times and their rates. Where two meet, the later counts, and of the rates the greater: where the
-    later is the slower, so that the other will catch up, the rate is not the one that was seen. If each has moved by its
-    rate, all later repetitions move it by that too.
+    A repetition is run on times and their rates. Where two meet, the later counts, for as long as the other, where it is
+    faster, has not caught up. If each then has moved by its rate, so it will until the first one is caught up with.
     """
+    lasts = np.inf
     rank, _, steps, start, stop = body
     clock_rate, place_rate = rates
     clock_rate[:], place_rate[:] = clock[:, lane] - before[0][:, lane], waiting[:, lane] - before[1][:, lane]
@@ -278,8 +292,11 @@ def _keeps(lane, body, work, hop, clock, waiting, before, acts, written, lives, 
         for a in range(2):
             reads = steps[s, a, READS]
             if reads >= 0:
-                arrival, rate = there[reads] + hop[lane], there_rate[reads]
-                at[r], at_rate[r] = max(arrival, at[r]), max(rate, at_rate[r])
+                ahead, faster = there[reads] + hop[lane] - at[r], there_rate[reads] - at_rate[r]
+                if ahead * faster < 0:
+                    lasts = min(lasts, 1 + np.floor(-ahead / faster))
+                if ahead > 0 or (ahead == 0 and faster > 0):
+                    at[r], at_rate[r] = at[r] + ahead, there_rate[reads]
         for a in range(2):
             if steps[s, a, KIND] >= 0:
                 at[r] += work[steps[s, a, KIND], lane]
@@ -292,7 +309,7 @@ def _keeps(lane, body, work, hop, clock, waiting, before, acts, written, lives, 
     for place in range(len(lives)):
         moved = there[place] == waiting[place, lane] + place_rate[place] and there_rate[place] == place_rate[place]
         same &= moved or not (lives[place] or written[place])
-    return same
+    return lasts if same else 0.0
 
 
 @compiled
@@ -311,17 +328,32 @@ def _state(rank, steps, start, stop, ranks, places):  # type: ignore[no-untyped-
 
 
 @compiled
-def _has_moved(lane, clock, was_clock, acts, waiting, was_waiting, lives):  # type: ignore[no-untyped-def]
-    """Whether everything that the next repetition builds on has moved by one time."""
+def _even(clock, ago, even):  # type: ignore[no-untyped-def]
+    """Fills ``even``: whether every rank has taken as long for the last repetition as for the one before; keeps clocks."""
+    even[:] = True
+    for r in range(len(clock)):
+        for lane in range(LANES):
+            even[lane] &= clock[r, lane] - ago[0][r, lane] == ago[0][r, lane] - ago[1][r, lane]
+    ago[1][:] = ago[0]
+    ago[0][:] = clock
+
+
+@compiled
+def _compare(clock, was_clock, acts, waiting, was_waiting, lives, moved):  # type: ignore[no-untyped-def]
+    """Fills ``moved``: whether everything that a lane's next repetition builds on has moved by one time."""
     lead = np.argmax(acts)
-    move = clock[lead, lane] - was_clock[lead, lane]
+    moved[:] = True
     for r in range(len(acts)):
-        if acts[r] and clock[r, lane] - was_clock[r, lane] != move:
-            return False
-    still = True
+        if acts[r]:
+            for lane in range(LANES):
+                moved[lane] &= clock[r, lane] - was_clock[r, lane] == clock[lead, lane] - was_clock[lead, lane]
+    if not moved.any():
+        return
     for place in range(len(lives)):
-        still &= not lives[place] or waiting[place, lane] - was_waiting[place, lane] == move
-    return still
+        if lives[place]:
+            for lane in range(LANES):
+                at = waiting[place, lane] - was_waiting[place, lane]
+                moved[lane] &= at == clock[lead, lane] - was_clock[lead, lane]
 
 
 @compiled
