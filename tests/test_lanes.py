@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipesim.estimate import orders
 from pipesim.schedules import make_schedule, schedule_names, stages_per_rank
 from pipesim.schedules.action import Op, Schedule
-from pipesim.simulate import lanes, peak_counts, peak_held, simulate
+from pipesim.simulate import lanes, peak_counts, peak_held, programs, simulate
 
 LAW = settings(deadline=None, max_examples=20)
 NAMES = [name for name in schedule_names() if name not in ("auto", "custom")]
@@ -43,7 +43,7 @@ def sizes(name: str) -> tuple[int, int]:
 def test_every_lane_ends_when_the_simulator_says(name: str, m: int, alike: bool) -> None:
     p, v = sizes(name)
     schedule = make_schedule(name, p=p, m=m, v=v)
-    program = lanes.compile_schedule(schedule)
+    program = programs.compile_schedule(schedule)
     op_s, kinds, hop_s = times(schedule, 70, m, alike)  # more than one block of lanes
     ran = lanes.run(program, p, kinds, hop_s)
     for i in (0, 1, 63, 64, 69):
@@ -94,7 +94,7 @@ def test_the_greatest_counts_give_the_peak_of_any_weights(name: str, data: st.Da
 def test_what_is_slower_now_goes_on_until_it_catches_up(times: int) -> None:
     # Rank 1 begins 100 s late with what rank 0 makes every second, takes half a second for each, and has caught up after 200
     steps = np.array([[[2, -1, -1], [-1] * 3], [[0, -1, 0], [-1] * 3], [[1, 0, -1], [-1] * 3]], np.int32)
-    program = lanes.Program(
+    program = programs.Program(
         rank=np.array([1, 0, 1], np.int32), opens=np.array([True, False, False]), steps=steps, places=1,
         pieces=np.array([[0, 1, 1], [1, 3, times]]), grows=np.zeros(2, np.int64), m=times, block=1,
         actions=np.array([times, times, 1]),

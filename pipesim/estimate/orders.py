@@ -15,8 +15,8 @@ from pipesim.schedules import make_schedule
 from pipesim.schedules.action import IntArray, Op, Schedule
 from pipesim.schedules.remembered import remembered
 from pipesim.schedules.rules import dependencies
-from pipesim.simulate import lanes, peak_counts, peak_held
-from pipesim.simulate.lanes import Program
+from pipesim.simulate import peak_counts, peak_held, programs
+from pipesim.simulate.programs import Program
 from pipesim.specs import Point
 
 BLOCKS = 7
@@ -90,8 +90,8 @@ def _known(name: str, p: int, m: int, v: int, options: Options) -> Order:
 def _family(name: str, p: int, few: int, v: int, options: Options, block: int) -> Order | None:
     """The order of ``few`` micro-batches and how it grows, if two blocks more only repeat what one block more repeats."""
     first, second, third = (_order(make_schedule(name, p=p, m=few + k * block, v=v, **dict(options))) for k in range(3))
-    program = lanes.grown(first.program, second.program)
-    again = lanes.grown(second.program, third.program)
+    program = programs.grown(first.program, second.program)
+    again = programs.grown(second.program, third.program)
     if program is None or again is None or not np.array_equal(program.grows, again.grows):
         return None
     if not first.held.shape == second.held.shape == third.held.shape:
@@ -131,7 +131,7 @@ def _order(schedule: Schedule) -> Order:
     }
     return Order(
         schedule=schedule,
-        program=lanes.compile_schedule(schedule),
+        program=programs.compile_schedule(schedule),
         m=schedule.m // schedule.segments,
         block=1,
         stages=stages,

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from pipesim.schedules import make_schedule
 from pipesim.schedules.action import IntArray, Op, Schedule
-from pipesim.simulate import lanes
+from pipesim.simulate import lanes, programs
 from pipesim.simulate.kernel import FloatArray
 
 
@@ -80,7 +80,7 @@ def _run(schedule: Schedule, columns: list[FloatArray], latency_s: FloatArray) -
             raise ValueError(f"{column.shape[1]} times are given for each point; {schedule.name} has {stages} stages.")
         seconds[op] = column[:, :stages].T
     seconds[Op.B] = seconds[Op.I] + seconds[Op.W]
-    first_s, last_s = lanes.run(lanes.compile_schedule(schedule), schedule.p, seconds, latency_s)
+    first_s, last_s = lanes.run(programs.compile_schedule(schedule), schedule.p, seconds, latency_s)
     used = np.diff(schedule.rank_start) > 0
     makespan_s = last_s[used].max(axis=0) - first_s[used].min(axis=0)
     work_s = (_counts(schedule)[:, None] * seconds.reshape(-1, n)).sum(axis=0)
