@@ -274,8 +274,9 @@ class StackSpec:
     while it hands its result on, which takes ``hop_start_s`` before bytes flow. ``step_s`` is spent once a step.
 
     Memory: bytes of gradients held and sent per parameter, activations over what is counted, bytes kept per hidden
-    element by norms and, in runs without a pipeline, of what sequence parallelism gathers; bytes per logit, whole vocabularies on every tensor rank (``logits_gathered``), whether fp8 keeps
-    copies of its own (``fp8_copies``), what driver and libraries hold, and the allocator's slack over what is asked for.
+    element by norms and, in runs without a pipeline, of what sequence parallelism gathers, bytes per logit, whole
+    vocabularies on every tensor rank (``logits_gathered``), whether fp8 keeps copies of its own (``fp8_copies``), what
+    driver and libraries hold, and the allocator's slack over what is asked for.
     """
 
     name: str

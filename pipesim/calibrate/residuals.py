@@ -30,8 +30,8 @@ import numpy as np
 
 from pipesim.calibrate import classes
 from pipesim.calibrate.intervals import COVERAGE, Residuals
-from pipesim.calibrate.predict import predict
 from pipesim.calibrate.rows import Measurement
+from pipesim.calibrate.validate import predict_rows
 from pipesim.costs import parameters
 from pipesim.costs.columns import FloatArray
 from pipesim.specs import Point, StackSpec
@@ -97,7 +97,7 @@ def _terms(usable: Sequence[Measurement], stacks: Mapping[str, StackSpec], quant
 
 def rests(measurements: Sequence[Measurement], points: Sequence[Point], quantity: str) -> list[Rest]:
     """What is left unexplained of each row if it is predicted as the point beside it."""
-    predicted: FloatArray = getattr(predict(points), quantity)
+    predicted: FloatArray = getattr(predict_rows(measurements, points), quantity)
     return [
         Rest(each.source, math.log(getattr(each, quantity) / value))
         for each, value in zip(measurements, predicted, strict=True)

@@ -18,8 +18,8 @@ MEMORY_ITEMS = ("weights", "gradients", "optimizer", "activation", "logits", "bu
 Columns = dict[str, Any]
 
 
-def memory(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Columns, Columns]:
-    """Memory items of the heaviest rank of a run's members, and the totals of all ranks."""
+def memory(points: Points, prices: Prices, run: Run, details: bool, rank: int | None = None) -> tuple[Columns, Columns]:
+    """Memory items of the heaviest rank of a run's members, or of ``rank``, and the totals of all ranks."""
     members, ranks = run.members, run.kinds_on_rank
     still = {
         "weights": prices.weights_bytes, "gradients": prices.gradients_bytes, "optimizer": prices.optimizer_bytes,
@@ -30,12 +30,16 @@ def memory(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Col
     standing = np.asarray(sum(each[members] for each in still.values()))
     total = (1 + prices.slack) * (summed(standing, ranks) + activation) + prices.context_bytes
     heaviest = np.argmax(total, axis=1)
-    every, on = np.arange(len(members)), ranks[heaviest]
+    shown = heaviest if rank is None else np.full(len(members), rank)
+    every, on = np.arange(len(members)), ranks[shown]
     items: Columns = {name: _picked(each[members], on) for name, each in still.items()}
-    items["activation"] = activation[every, heaviest]
+    items["activation"] = activation[every, shown]
     items["slack"] = prices.slack * sum(items.values())
     items["context"] = np.full(len(members), prices.context_bytes)
-    figures: Columns = {"heaviest_rank": heaviest, "params_per_gpu": _picked(prices.parameters[members], on)}
+    figures: Columns = {
+        "heaviest_rank": heaviest,
+        "params_per_gpu": _picked(prices.parameters[members], ranks[heaviest]),
+    }
     if details:
         figures["rank_memory_bytes"] = list(total)
         figures["peak_inflight"] = list(counted(run, "peak_inflight").astype(np.int64))
