@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,30 @@ def test_a_table_of_ones_own_becomes_a_study(tmp_path: Path, capsys: pytest.Capt
     assert "Choosing a layout" in report
     assert json.loads((folder / "figures.json").read_text(encoding="utf-8"))["one source"]["step_time"] > 0
     assert "study: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([{"gpu": "abacus"}] * 7 + [{"tp": ""}], ["none of 8 rows can be used", "7 x gpu=abacus .*: a, a, a, a, a, …", "1 x tp not given"]),
+        ([{"measured_step_time_s": "", "mem_gb_per_gpu": ""}], ["none of the table's one row", "1 x neither measured_step"]),
+        ([{"gpu": f"abacus {k}"} for k in range(12)], ["none of 12 rows", "2 rows for 2 other reasons"]),
+    ],
+)  # fmt: skip
+def test_a_table_without_a_usable_row_is_refused_with_every_reason_counted(
+    tmp_path: Path, changes: list[dict[str, str]], said: list[str]
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        studied(tmp_path, table(*changes))
+    for each in said:
+        assert re.search(each, str(refused.value))
+    assert not (tmp_path / "study" / "report.md").exists()
+
+
+def test_a_run_out_of_memory_alone_is_a_usable_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = table({"measured_step_time_s": "", "mem_gb_per_gpu": "", "outcome": "OOM"})
+    assert (studied(tmp_path, text) / "report.md").exists()
+    assert capsys.readouterr().out
 
 
 def test_markup_in_a_table_stays_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
