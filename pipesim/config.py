@@ -168,6 +168,7 @@ class StackConf:
     reduce_bytes: int = 4
     activation_scale: float = 1.0
     norm_kept_bytes: float = 4.0
+    gathered_kept_bytes: float = 0.0
     logits_held_bytes: float = 0.0
     logits_gathered: bool = False
     fp8_copies: bool = False

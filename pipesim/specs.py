@@ -274,8 +274,9 @@ class StackSpec:
     while it hands its result on, which takes ``hop_start_s`` before bytes flow. ``step_s`` is spent once a step.
 
     Memory: bytes of gradients held and sent per parameter, activations over what is counted, bytes kept per hidden
-    element by norms, bytes per logit, whole vocabularies on every tensor rank (``logits_gathered``), whether fp8 keeps
-    copies of its own (``fp8_copies``), what driver and libraries hold, and the allocator's slack over what is asked for.
+    element by norms and, in runs without a pipeline, of what sequence parallelism gathers, bytes per logit, whole
+    vocabularies on every tensor rank (``logits_gathered``), whether fp8 keeps copies of its own (``fp8_copies``), what
+    driver and libraries hold, and the allocator's slack over what is asked for.
     """
 
     name: str
@@ -302,6 +303,7 @@ class StackSpec:
     reduce_bytes: int = 4
     activation_scale: float = 1.0
     norm_kept_bytes: float = 4.0
+    gathered_kept_bytes: float = 0.0
     logits_held_bytes: float = 0.0
     logits_gathered: bool = False
     fp8_copies: bool = False
@@ -330,7 +332,10 @@ class StackSpec:
             "hop_start_us": self.hop_start_s * 1e6, "step_ms": self.step_s * 1e3,
             "device_context_gb": self.device_context_bytes / 1e9,
         }  # fmt: skip
-        moved = ("norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "norm_kept_bytes", "logits_held_bytes")
+        moved = (
+            "norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "norm_kept_bytes", "gathered_kept_bytes",
+            "logits_held_bytes",
+        )  # fmt: skip
         checks.not_negative(**human, **{name: getattr(self, name) for name in moved})
         checks.done()
 

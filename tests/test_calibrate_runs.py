@@ -93,6 +93,13 @@ def test_spreadsheets_line_ends_and_marks_are_read(table: Any, base: dict[str, A
     assert (run.id, run.step_time_s) == ("bloom", 104.7)
 
 
+@pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_another_separator_than_commas_is_named(table: Any, base: dict[str, Any], mark: str, name: str) -> None:
+    path = table(HEAD.replace(",", mark), GOOD.replace(",", mark).replace(".", ","))
+    with pytest.raises(Invalid, match=f"columns are separated by {name}. Nearest: commas"):
+        read_runs(path, base)
+
+
 def test_spaces_around_cells_do_not_matter(table: Any, base: dict[str, Any]) -> None:
     (run,) = read_runs(table(HEAD.replace(",", " , "), GOOD.replace(",", " , ")), base).runs
     assert run.step_time_s == 104.7

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from points import MIXTRAL, SMALL, point, row, rows
+from points import MIXTRAL, SMALL, composed, point, row, rows
 
 from pipesim.report import layout_page
 
@@ -68,10 +68,38 @@ def test_fp8_holds_matrices_and_their_transposes_beside_the_wide_ones(t: int) ->
 
 @pytest.mark.parametrize(("spread", "waiting"), [("algorithm_1", 2), ("algorithm_2", 1), ("interlaced", 0)])
 def test_a_spread_vocabulary_keeps_the_softmax_of_micro_batches_between_its_passes(spread: str, waiting: int) -> None:
-    # Yeung et al. 2024: p = 4 shares; 8 bytes a logit at work and 4 a waiting one; outputs of 4096 tokens; two gradients
+    # Yeung et al. 2024: p = 4 shares; 10 bytes a logit at work and 4 a waiting one; outputs of 4096 tokens and three sums
+    # of all ranks; two gradients
     each = row(*SMALL, t=1, p=4, d=1, micro_batch=1, global_batch=16, spread_vocab=spread, logits_held_bytes=8)
     logits, output, table = 4096 * 32000 / 4, 2 * 4096 * 4096, 32000 * 4096 / 4
-    assert each["logits_bytes"] == (8 + 4 * waiting) * logits + (1 + waiting) * output + 2 * 2 * table
+    assert each["logits_bytes"] == (10 + 4 * waiting) * logits + (4 + waiting) * output + 2 * 2 * table
+
+
+@pytest.mark.parametrize("m", [1, 2, 16])
+@pytest.mark.parametrize("t", [1, 2])
+def test_zero_3_in_a_pipeline_holds_a_stage_s_weights_and_sums_of_gradients_undivided(m: int, t: int) -> None:
+    # torch's pipelining neither reshards nor exchanges gradients before the last of m micro-batches: 2 bytes a parameter,
+    # and 4 for each gradient whose sum is another of the 8 ranks'
+    each = row(*SMALL, t=t, p=4, d=8, zero=3, micro_batch=1, global_batch=8 * m, gradient_bytes=4)
+    gradients = 4 * 7 / 8 * (m > 1)
+    assert each["buffers_bytes"] == pytest.approx((2 + gradients) * each["params_per_gpu"], rel=1e-12)
+    alone = row(*SMALL, t=t, p=1, d=8, zero=3, micro_batch=1, global_batch=8 * m)
+    assert alone["buffers_bytes"] < 6 * alone["params_per_gpu"] / 30
+
+
+def test_zero_3_on_one_rank_of_a_pipeline_gathers_nothing() -> None:
+    assert row(*SMALL, t=1, p=4, d=1, zero=3, micro_batch=1, global_batch=8)["buffers_bytes"] == 0
+
+
+def test_gathered_inputs_are_kept_whole_only_without_a_pipeline() -> None:
+    shape = {"d": 1, "micro_batch": 1, "global_batch": 16, "sequence_parallel": True, "recompute": "none"}
+    held = {
+        (t, p, kept): row(*SMALL, **shape | {"sequence_parallel": t > 1}, t=t, p=p, gathered_kept_bytes=kept)["activation_bytes"]
+        for t in (1, 4) for p in (1, 2) for kept in (0, 2)
+    }  # fmt: skip
+    scale = composed(*SMALL).stack.activation_scale
+    assert held[4, 1, 2] - held[4, 1, 0] == pytest.approx(32 * 2 * 4096 * 4096 * scale, rel=1e-9)
+    assert all(held[each, p, 2] == held[each, p, 0] for each, p in ((1, 1), (1, 2), (4, 2)))
 
 
 def test_a_layout_s_report_names_the_first_the_middle_the_last_and_the_heaviest_rank() -> None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,21 @@ def test_items_sum_to_the_prediction() -> None:
     assert row["memory_error"] == pytest.approx(row["memory_bytes"] / 40e9 - 1)
     assert row["step_time_lo_s"] < row["step_time_s"] < row["step_time_hi_s"]
     assert row["memory_lo_bytes"] < row["memory_bytes"] < row["memory_hi_bytes"]
+
+
+def test_a_source_that_prints_the_first_rank_is_compared_with_it_and_fits_by_the_heaviest() -> None:
+    # one micro-batch and a large vocabulary: the last of two stages holds most
+    last_heavy = {"stack": "nanotron", "vocab": "512000", "tp": "1", "n_gpus": "8", "global_batch": "32", "micro_batch": "8",
+                  "recompute": "full"}  # fmt: skip
+    found = validate([("own", [measured(**last_heavy, source_group=name) for name in ("nanotron-playbook", "other")])])
+    first, heaviest = predictions.rows(found)
+    assert (first["memory_rank"], heaviest["memory_rank"]) == ("first", "heaviest")
+    assert first["memory_bytes"] < 0.9 * heaviest["memory_bytes"]
+    assert found.predicted.most_bytes.tolist() == [pytest.approx(heaviest["memory_bytes"])] * 2
+    assert first["fits"] == heaviest["fits"]
+    assert first["step_time_s"] == heaviest["step_time_s"]
+    for row in (first, heaviest):
+        assert sum(row[f"{item}_bytes"] for item in MEMORY_ITEMS) == pytest.approx(row["memory_bytes"], rel=1e-12)
 
 
 def test_a_row_is_predicted_the_same_alone_and_among_others() -> None:
@@ -205,6 +221,30 @@ def test_a_table_of_ones_own_becomes_a_study(tmp_path: Path, capsys: pytest.Capt
     assert "Choosing a layout" in report
     assert json.loads((folder / "figures.json").read_text(encoding="utf-8"))["one source"]["step_time"] > 0
     assert "study: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([{"gpu": "abacus"}] * 7 + [{"tp": ""}], ["none of 8 rows can", "7 x gpu=abacus .*: a, a, a, a, a, …", "1 x tp not given"]),
+        ([{"measured_step_time_s": "", "mem_gb_per_gpu": ""}], ["none of the table's one row", "1 x neither measured_step"]),
+        ([{"gpu": f"abacus {k}"} for k in range(12)], ["none of 12 rows", "2 rows for 2 other reasons"]),
+    ],
+)  # fmt: skip
+def test_a_table_without_a_usable_row_is_refused_with_every_reason_counted(
+    tmp_path: Path, changes: list[dict[str, str]], said: list[str]
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        studied(tmp_path, table(*changes))
+    for each in said:
+        assert re.search(each, str(refused.value))
+    assert not (tmp_path / "study" / "report.md").exists()
+
+
+def test_a_run_out_of_memory_alone_is_a_usable_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = table({"measured_step_time_s": "", "mem_gb_per_gpu": "", "outcome": "OOM"})
+    assert (studied(tmp_path, text) / "report.md").exists()
+    assert capsys.readouterr().out
 
 
 def test_markup_in_a_table_stays_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

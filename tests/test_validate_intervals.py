@@ -16,8 +16,8 @@ from pipesim.specs import Moe, Point
 
 TERMS = {"scatter": 0.3, "study": 0.4, "stack": 1.2, "chip": 0.1, "moe": 0.2, "fp8": 0.5, "size": 0.6}
 KNOWN = Residuals(
-    step_time=TERMS, memory={name: term / 2 for name, term in TERMS.items()}, stacks=("megatron_lm",),
-    chips=(("megatron_lm", "a100_80g"),), parameters=1e11, gpus=1024,
+    step_time=TERMS, memory={name: term / 2 for name, term in TERMS.items()}, step_time_own={}, memory_own={},
+    stacks=("megatron_lm",), chips=(("megatron_lm", "a100_80g"),), parameters=1e11, gpus=1024,
 )  # fmt: skip
 
 
@@ -65,6 +65,24 @@ def test_a_stack_that_is_based_on_a_known_one_is_known() -> None:
     assert intervals.reasons(mine, KNOWN) == ()
 
 
+def test_a_stack_whose_own_runs_scatter_more_has_the_wider_interval_and_one_that_is_calmer_the_same() -> None:
+    for own, scatter in ((0.5, 0.5), (0.1, 0.3)):
+        known = dataclasses.replace(KNOWN, step_time_own={"megatron_lm": own}, memory_own={"nanotron": 9.0})
+        found = intervals.interval(point(), 10.0, 4e9, known)
+        assert found is not None
+        assert found.step_time_hi_s == pytest.approx(10 * math.exp(math.hypot(scatter, 0.4)))
+        assert found.memory_hi_bytes == pytest.approx(4e9 * math.exp(0.25))
+
+
+def test_the_shift_of_a_study_is_that_of_models_and_sources_alike() -> None:
+    rows = [measured(source_group="a", model="x")] * 30 + [
+        measured(source_group="a", model="y"),
+        measured(source_group="b"),
+    ]
+    rests = [Rest("a", 0.1)] * 29 + [Rest("a", 9.0), Rest("a", -0.3), Rest("b", 0.2)]
+    assert residuals._shift(rows, rests) == pytest.approx(math.sqrt(((0.1**2 + 0.3**2) / 2 + 0.2**2) / 2))
+
+
 def test_arrays_have_an_interval_for_each_value() -> None:
     steps = np.array([1.0, 2.0])
     found = intervals.interval(point(), steps, steps * 1e9, KNOWN)
@@ -104,8 +122,7 @@ def test_too_few_rows_have_no_quantile() -> None:
 def test_nine_of_ten_dev_rows_lie_in_their_intervals(quantity: str) -> None:
     found = packaged()
     scored = found.timed if quantity == "step_time" else summary.scored_memory(found)
-    # formulas were corrected while looking at these rows, so that they lie closer than those of a study never seen
-    assert 0.85 <= summary.covered(found, scored & found.of_role("dev"), quantity) <= 0.98
+    assert 0.85 <= summary.covered(found, scored & found.of_role("dev"), quantity) <= 0.95
 
 
 @pytest.mark.slow
@@ -116,5 +133,5 @@ def test_the_packaged_terms_are_those_of_this_versions_constants() -> None:
     kept = intervals.packaged()
     assert kept.stacks == fresh.stacks
     assert kept.chips == fresh.chips
-    for terms, others in ((kept.step_time, fresh.step_time), (kept.memory, fresh.memory)):
-        assert terms == pytest.approx(others, abs=2e-3)
+    for part in ("step_time", "memory", "step_time_own", "memory_own"):
+        assert getattr(kept, part) == pytest.approx(getattr(fresh, part), abs=2e-3)

@@ -47,6 +47,13 @@ def memory_kind(measurement: Measurement) -> str:
     return next((kind for pattern, kind in _MEMORY_KINDS if re.search(pattern, text)), _PRINTED)
 
 
+def prints_first_rank(measurement: Measurement) -> bool:
+    """Whether the source prints what the pipeline's first rank holds, and not the heaviest: where the two differ by
+    more than 3 %, nanotron's rows lie 6 % (median) beside the first and 27 % beside the heaviest.
+    """
+    return measurement.source == STALLING
+
+
 def kept(measurement: Measurement) -> bool:
     """What ``STALL_RULE`` says; rows of every other source are kept."""
     point = measurement.point

@@ -21,7 +21,6 @@ from pipesim.specs import ModelSpec, Point
 COVERAGE = 0.9
 INTERVALS = "intervals.json"
 
-ALWAYS = ("scatter", "study")
 REASONS = {
     "stack": "{stack} has not been calibrated",
     "chip": "{chip} has not been measured with {stack}",
@@ -29,7 +28,7 @@ REASONS = {
     "fp8": "fp8 runs are few",
     "size": "the model or the number of GPUs is larger than any that was measured",
 }
-"""What widens an interval beyond ``ALWAYS``, and how the note says so."""
+"""What widens an interval beyond scatter and study, and how the note says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +37,9 @@ class Residuals:
 
     step_time: Mapping[str, float]
     memory: Mapping[str, float]
+    step_time_own: Mapping[str, float]
+    """The scatter of a stack's own runs, by its name, where it is the larger one."""
+    memory_own: Mapping[str, float]
     stacks: tuple[str, ...]
     chips: tuple[tuple[str, str], ...]
     """(stack, chip) that were calibrated together."""
@@ -62,7 +64,10 @@ def interval(point: Point, step_time_s: Any, memory_bytes: Any, known: Residuals
         return None
     known = known or packaged()
     found = reasons(point, known)
-    time, memory = (half_width(terms, found) for terms in (known.step_time, known.memory))
+    time, memory = (
+        half_width(terms, found, own.get(point.stack.name, 0.0))
+        for terms, own in ((known.step_time, known.step_time_own), (known.memory, known.memory_own))
+    )
     return Interval(
         step_time_lo_s=step_time_s * math.exp(-time),
         step_time_hi_s=step_time_s * math.exp(time),
@@ -72,9 +77,9 @@ def interval(point: Point, step_time_s: Any, memory_bytes: Any, known: Residuals
     )
 
 
-def half_width(terms: Mapping[str, float], reasons: tuple[str, ...]) -> float:
-    """``w``: the root of the sum of squares."""
-    return math.hypot(*(terms[name] for name in (*ALWAYS, *reasons)))
+def half_width(terms: Mapping[str, float], reasons: tuple[str, ...], own_scatter: float = 0.0) -> float:
+    """``w``: the root of the sum of squares, the larger of the two scatters among them."""
+    return math.hypot(max(terms["scatter"], own_scatter), terms["study"], *(terms[name] for name in reasons))
 
 
 def reasons(point: Point, known: Residuals) -> tuple[str, ...]:
@@ -102,6 +107,8 @@ def parse(text: str) -> Residuals:
     return Residuals(
         step_time=values["step_time"],
         memory=values["memory"],
+        step_time_own=values["step_time_own"],
+        memory_own=values["memory_own"],
         stacks=tuple(values["stacks"]),
         chips=tuple((stack, chip) for stack, chip in values["chips"]),
         parameters=values["parameters"],
@@ -113,8 +120,10 @@ def dump(known: Residuals) -> str:
     """As JSON that a person can read and compare; terms to three digits."""
     values = {
         "coverage": COVERAGE,
-        "step_time": {name: round(term, 3) for name, term in known.step_time.items()},
-        "memory": {name: round(term, 3) for name, term in known.memory.items()},
+        **{
+            part: {name: round(term, 3) for name, term in getattr(known, part).items()}
+            for part in ("step_time", "memory", "step_time_own", "memory_own")
+        },
         "stacks": list(known.stacks),
         "chips": [list(pair) for pair in known.chips],
         "parameters": known.parameters,

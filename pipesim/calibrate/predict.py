@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,9 @@ class Predicted:
 
     step_time_s: FloatArray
     memory_bytes: FloatArray
+    """Of the rank whose items ``bytes`` are."""
+    most_bytes: FloatArray
+    """Of the heaviest rank."""
     seconds: dict[str, FloatArray]
     bytes: dict[str, FloatArray]
     mean_flops_s: FloatArray
@@ -32,23 +35,35 @@ def groups(points: Sequence[Point]) -> list[list[int]]:
     return list(found.values())
 
 
-def predict(points: Sequence[Point]) -> Predicted:
-    """The estimates of resolved points."""
+def predict(points: Sequence[Point], first_rank: Sequence[bool] = ()) -> Predicted:
+    """The estimates of resolved points; memory is the heaviest rank's, or where ``first_rank`` says so the first one's."""
     seconds = {item: np.zeros(len(points)) for item in TIME_ITEMS}
     held = {item: np.zeros(len(points)) for item in MEMORY_ITEMS}
-    mfu = np.ones(len(points))
-    for members in groups(points):
-        batch = evaluate([points[i] for i in members])
+    mfu, most = np.ones(len(points)), np.zeros(len(points))
+    for members, first in _ranked(groups(points), first_rank):
+        batch = evaluate([points[i] for i in members], wanted=first, rank=0 if first else None)
         for item, values in batch.seconds.items():
             seconds[item][members] = values
         for item, values in batch.bytes.items():
             held[item][members] = values
         mfu[members] = batch.columns["mfu"]
+        most[members] = (
+            [each.max() for each in batch.columns["rank_memory_bytes"]] if first else sum(batch.bytes.values())
+        )
     step_time_s = np.asarray(sum(seconds.values()))
     return Predicted(
         step_time_s=step_time_s,
         memory_bytes=np.asarray(sum(held.values())),
+        most_bytes=most,
         seconds=seconds,
         bytes=held,
         mean_flops_s=mfu * step_time_s,
     )
+
+
+def _ranked(found: Sequence[list[int]], first_rank: Sequence[bool]) -> Iterator[tuple[list[int], bool]]:
+    """Every group, or its parts by which rank is asked for."""
+    for members in found:
+        for first in (False, True):
+            if some := [i for i in members if bool(first_rank and first_rank[i]) == first]:
+                yield some, first

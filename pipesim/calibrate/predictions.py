@@ -26,14 +26,15 @@ COLUMNS: dict[str, pa.DataType] = {
     "gpus": _INT, "t": _INT, "p": _INT, "d": _INT, "c": _INT, "v": _INT, "micro_batch": _INT, "attention": _TEXT,
     "measured_step_time_s": _REAL, "step_time_s": _REAL, "step_time_lo_s": _REAL, "step_time_hi_s": _REAL,
     "step_time_error": _REAL,
-    "measured_memory_bytes": _REAL, "memory_kind": _TEXT, "memory_bytes": _REAL, "memory_lo_bytes": _REAL,
+    "measured_memory_bytes": _REAL, "memory_kind": _TEXT, "memory_rank": _TEXT, "memory_bytes": _REAL, "memory_lo_bytes": _REAL,
     "memory_hi_bytes": _REAL, "memory_error": _REAL, "memory_limit_bytes": _REAL, "fits": _FLAG,
     **{f"{item}_s": _REAL for item in TIME_ITEMS},
     **{f"{item}_bytes": _REAL for item in MEMORY_ITEMS},
 }  # fmt: skip
 """``status`` is ok, infeasible (does not fit) or invalid (no prediction; ``reason`` says why). Errors are predicted /
 measured - 1; ``question`` is what comparable runs share, ``scored`` whether the main tables count the row, ``kept``
-whether the rule against stalls keeps it."""
+whether the rule against stalls keeps it. ``memory_bytes`` and its items are of ``memory_rank``, the rank whose memory the
+source prints; ``fits`` is about the heaviest."""
 
 SCHEMA = pa.schema(list(COLUMNS.items()))
 
@@ -56,7 +57,7 @@ def parquet(rows: list[Row]) -> bytes:
 
 def _row(validation: Validation, i: int) -> Row:
     each, predicted = validation.measurements[i], validation.predicted
-    time_s, memory = predicted.step_time_s[i], predicted.memory_bytes[i]
+    time_s, memory, most = (each[i] for each in (predicted.step_time_s, predicted.memory_bytes, predicted.most_bytes))
     ends = {name: _real(getattr(validation, name)[i]) for name in ENDS}
     problem, limit = validation.problems[i], validation.capacity_bytes[i]
     return {
@@ -64,7 +65,7 @@ def _row(validation: Validation, i: int) -> Row:
         "source": each.source,
         "role": validation.roles[i],
         "stack": each.point.stack.name if each.point else each.stack,
-        "status": "invalid" if problem else "ok" if memory <= limit else "infeasible",
+        "status": "invalid" if problem else "ok" if most <= limit else "infeasible",
         "reason": problem or None,
         "note": validation.notes[i] or None,
         "grade": each.grade,
@@ -78,10 +79,11 @@ def _row(validation: Validation, i: int) -> Row:
         "step_time_error": _real(time_s / validation.measured_s[i] - 1),
         "measured_memory_bytes": each.memory_bytes,
         "memory_kind": classes.memory_kind(each) if each.memory_bytes else None,
+        "memory_rank": None if problem else "first" if classes.prints_first_rank(each) else "heaviest",
         "memory_bytes": _real(memory),
         "memory_error": _real(memory / validation.measured_bytes[i] - 1),
         "memory_limit_bytes": _real(limit),
-        "fits": None if problem else bool(memory <= limit),
+        "fits": None if problem else bool(most <= limit),
         **ends,
         **{f"{item}_s": _real(values[i]) for item, values in predicted.seconds.items()},
         **{f"{item}_bytes": _real(values[i]) for item, values in predicted.bytes.items()},

@@ -26,6 +26,10 @@ COLUMNS = {
 """Our names of what is checked in a published table, and its own."""
 
 
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""What spreadsheets write between columns instead of commas."""
+
+
 def read_runs(path: Path, base: Conf) -> Runs:
     """The runs of the cluster and stack that ``base``, a plain config, has chosen. A name in ``.gz`` is gzipped.
 
@@ -46,6 +50,11 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         raise Invalid([f"measurements={path} cannot be read: {error}."]) from None
     if len(lines) < 2:
         raise Invalid([f"measurements={path} has no rows: it needs a line of column names and a line for each run."])
+    if len(lines[0]) == 1 and (other := next((mark for mark in SEPARATORS if mark in lines[0][0]), None)):
+        name = SEPARATORS[other]
+        raise Invalid(
+            [f"measurements={path}: its columns are separated by {name}. Nearest: commas, and points in numbers."]
+        )
     head = [name.strip() for name in lines[0]]
     problems = [
         f"measurements={path}: row {number} has {len(line)} cells, and the first line names {len(head)} columns."

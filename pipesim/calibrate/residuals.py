@@ -1,10 +1,10 @@
 """What validation leaves unexplained, measured on the calibration rows: the terms of ``intervals``.
 
-``scatter``  the 90 % split-conformal quantile of |log(measured / predicted)|, every source weighted alike
-``study``    the shift of a study that its stack was not calibrated on. Nobody has such rows for calibrated stacks, so
-             the shift is taken from neighbours: what the two closest other stacks are off for each source (median over
-             its rows, mean of the two sizes, for the closest alone may be so by luck); 1.645 root mean squares over
-             sources. None for memory, which is counted rather than fitted, and printed by too few sources
+``scatter``  the 90 % split-conformal quantile of |log(measured / predicted)|, every source weighted alike; where a
+             stack's own runs scatter more, theirs
+``study``    the shift of a study as a whole. Calibration takes a source's own shift away, so it is measured on what other
+             studies change, one model on one chip: 1.645 root mean squares of their medians, sources alike, and for
+             step times with ``VERSIONS``, for every source was calibrated in its own versions
 ``stack``    the same rows predicted as every other stack: the 90 % quantile, in excess of the above
 ``chip``     the same rows predicted with the matrix efficiency of the stack's other chips: likewise
 ``moe``, ``fp8``  the quantile of such rows, likewise
@@ -30,8 +30,8 @@ import numpy as np
 
 from pipesim.calibrate import classes
 from pipesim.calibrate.intervals import COVERAGE, Residuals
-from pipesim.calibrate.predict import predict
 from pipesim.calibrate.rows import Measurement
+from pipesim.calibrate.validate import predict_rows
 from pipesim.costs import parameters
 from pipesim.costs.columns import FloatArray
 from pipesim.specs import Point, StackSpec
@@ -40,6 +40,10 @@ FEWEST = 20
 """Rows that a quantile needs."""
 MOST_PER_SOURCE = 200
 """Rows of each source that are predicted as other stacks, evenly spaced."""
+
+VERSIONS = 0.03
+"""How far step times of one configuration lie apart across software versions, as a standard deviation: repeats in the
+packaged tables differ by 3 % and more, within a study by 0.5 % at most."""
 
 STATED = ("gradient_bytes", "reduce_bytes", "logits_gathered", "fp8_copies", "synchronous")
 """What a stack is known to do, which no calibration finds."""
@@ -59,9 +63,13 @@ def measured(measurements: Sequence[Measurement], stacks: Mapping[str, StackSpec
     """The terms for step time and memory from rows of the calibration table; ``stacks`` by name."""
     usable = [each for each in measurements if each.point is not None and each.outcome == "ok" and _regular(each)]
     points = [each.point for each in usable if each.point is not None and _plain(each)]
+    step_time, step_time_own = _terms([each for each in usable if each.step_time_s is not None], stacks, "step_time_s")
+    memory, memory_own = _terms([each for each in usable if each.memory_bytes is not None], stacks, "memory_bytes")
     return Residuals(
-        step_time=_terms([each for each in usable if each.step_time_s is not None], stacks, "step_time_s"),
-        memory=_terms([each for each in usable if each.memory_bytes is not None], stacks, "memory_bytes"),
+        step_time=step_time,
+        memory=memory,
+        step_time_own=step_time_own,
+        memory_own=memory_own,
         stacks=tuple(sorted({point.stack.name for point in points})),
         chips=tuple(sorted({(point.stack.name, point.cluster.chip) for point in points})),
         parameters=float(max(parameters.total_parameters(point.model) for point in points)),
@@ -77,13 +85,17 @@ def _plain(measurement: Measurement) -> bool:
     return not classes.is_moe(measurement) and not classes.is_narrow(measurement)
 
 
-def _terms(usable: Sequence[Measurement], stacks: Mapping[str, StackSpec], quantity: str) -> dict[str, float]:
+def _terms(
+    usable: Sequence[Measurement], stacks: Mapping[str, StackSpec], quantity: str
+) -> tuple[dict[str, float], dict[str, float]]:
+    """By reason; and the scatter of the stacks whose own is larger."""
     plain = [each for each in usable if _plain(each)]
+    left = rests(plain, _points(plain), quantity)
     thin = _thinned(plain)
     names = sorted({point.stack.name for point in _points(thin)})
     others = {name: _as_another(thin, stacks[name], quantity) for name in names}
-    scatter = quantile(rests(plain, _points(plain), quantity))
-    study = _NORMAL_90 * _shift(others) if quantity == "step_time_s" else 0.0
+    scatter = quantile(left)
+    study = _NORMAL_90 * math.hypot(_shift(plain, left), VERSIONS if quantity == "step_time_s" else 0.0)
     excess = {
         "stack": quantile([rest for each in others.values() for rest in each]),
         "chip": quantile(_other_chips(thin, quantity)),
@@ -92,12 +104,18 @@ def _terms(usable: Sequence[Measurement], stacks: Mapping[str, StackSpec], quant
     }
     unknown, known = math.sqrt(3) * scatter, scatter**2 + study**2
     more = {name: unknown if math.isnan(q) else math.sqrt(max(scatter**2, q**2 - known)) for name, q in excess.items()}
-    return {"scatter": scatter, "study": study, **more, "size": unknown}
+    own = {name: quantile(_of_stack(name, plain, left)) for name in names}
+    restless = {name: value for name, value in own.items() if value > scatter}
+    return {"scatter": scatter, "study": study, **more, "size": unknown}, restless
+
+
+def _of_stack(name: str, measurements: Sequence[Measurement], rests: Sequence[Rest]) -> list[Rest]:
+    return [rest for point, rest in zip(_points(measurements), rests, strict=True) if point.stack.name == name]
 
 
 def rests(measurements: Sequence[Measurement], points: Sequence[Point], quantity: str) -> list[Rest]:
     """What is left unexplained of each row if it is predicted as the point beside it."""
-    predicted: FloatArray = getattr(predict(points), quantity)
+    predicted: FloatArray = getattr(predict_rows(measurements, points), quantity)
     return [
         Rest(each.source, math.log(getattr(each, quantity) / value))
         for each, value in zip(measurements, predicted, strict=True)
@@ -128,13 +146,12 @@ def _as_another(measurements: Sequence[Measurement], other: StackSpec, quantity:
     return rests(rows, points, quantity) if rows else []
 
 
-def _shift(others: Mapping[str, Sequence[Rest]]) -> float:
-    """Root mean square over sources of how far their two closest other stacks are off."""
-    shifts: dict[str, list[float]] = {}
-    for each in others.values():
-        for source in {rest.source for rest in each}:
-            shifts.setdefault(source, []).append(abs(median(rest.log for rest in each if rest.source == source)))
-    return math.sqrt(fmean(fmean(sorted(each)[:2]) ** 2 for each in shifts.values())) if shifts else 0.0
+def _shift(measurements: Sequence[Measurement], rests: Sequence[Rest]) -> float:
+    """Root mean square, over sources and in each over its models on its chips, of their medians."""
+    parts: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for each, point, rest in zip(measurements, _points(measurements), rests, strict=True):
+        parts.setdefault(each.source, {}).setdefault((each.cells["model"], point.cluster.chip), []).append(rest.log)
+    return math.sqrt(fmean(fmean(median(logs) ** 2 for logs in models.values()) for models in parts.values()))
 
 
 def _other_chips(measurements: Sequence[Measurement], quantity: str) -> list[Rest]:

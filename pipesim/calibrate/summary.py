@@ -129,9 +129,7 @@ def outcomes(validation: Validation) -> list[Subset]:
 
 def out_of_memory(validation: Validation, subset: Subset, margin: float = 0.0) -> Confusion:
     rows, ended = subset.rows, validation.which(_ended)
-    return scores.confusion(
-        validation.predicted.memory_bytes[rows], validation.capacity_bytes[rows], ended[rows], margin
-    )
+    return scores.confusion(validation.predicted.most_bytes[rows], validation.capacity_bytes[rows], ended[rows], margin)
 
 
 def _ended(measurement: Measurement) -> bool:

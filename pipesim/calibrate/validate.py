@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pipesim.calibrate import intervals
+from pipesim.calibrate import classes, intervals
 from pipesim.calibrate.intervals import Residuals
 from pipesim.calibrate.predict import Predicted, groups, predict
 from pipesim.calibrate.rows import Measurement
@@ -86,7 +86,8 @@ def validate(tables: Sequence[tuple[str, Sequence[Measurement]]], residuals: Res
 def _predicted(measurements: Sequence[Measurement], problems: list[str]) -> Predicted:
     """Batches of rows that are priced together; one that fails is tried row by row, so that a bad row costs itself."""
     points = {index: each.point for index, each in enumerate(measurements) if each.point is not None}
-    nothing = {name: np.full(len(measurements), np.nan) for name in ("step_time_s", "memory_bytes", "mean_flops_s")}
+    totals = ("step_time_s", "memory_bytes", "most_bytes", "mean_flops_s")
+    nothing = {name: np.full(len(measurements), np.nan) for name in totals}
     whole = Predicted(
         **nothing,
         seconds={item: np.full(len(measurements), np.nan) for item in TIME_ITEMS},
@@ -94,23 +95,31 @@ def _predicted(measurements: Sequence[Measurement], problems: list[str]) -> Pred
     )
     where = list(points)
     for members in groups(list(points.values())):
-        for some, part in _parts([where[i] for i in members], points, problems):
+        for some, part in _parts([where[i] for i in members], measurements, problems):
             for target, source in zip(_arrays(whole), _arrays(part), strict=True):
                 target[some] = source
     return whole
 
 
-def _parts(rows: list[int], points: Mapping[int, Point], problems: list[str]) -> Iterator[tuple[list[int], Predicted]]:
+def _parts(
+    rows: list[int], measurements: Sequence[Measurement], problems: list[str]
+) -> Iterator[tuple[list[int], Predicted]]:
     try:
-        part = predict([points[i] for i in rows])
+        part = predict_rows([measurements[i] for i in rows])
         _refuse_nonsense(part)
         yield rows, part
     except Exception as error:
         if len(rows) > 1:
             for i in rows:
-                yield from _parts([i], points, problems)
+                yield from _parts([i], measurements, problems)
         else:
             problems[rows[0]] = " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def predict_rows(measurements: Sequence[Measurement], points: Sequence[Point] | None = None) -> Predicted:
+    """Rows predicted as ``points``, their own if there are none, on the rank whose memory their source prints."""
+    own = [each.point for each in measurements if each.point is not None]
+    return predict(points or own, [classes.prints_first_rank(each) for each in measurements])
 
 
 def _refuse_nonsense(part: Predicted) -> None:
@@ -119,7 +128,7 @@ def _refuse_nonsense(part: Predicted) -> None:
 
 
 def _arrays(predicted: Predicted) -> list[FloatArray]:
-    whole = [predicted.step_time_s, predicted.memory_bytes, predicted.mean_flops_s]
+    whole = [predicted.step_time_s, predicted.memory_bytes, predicted.most_bytes, predicted.mean_flops_s]
     return [*whole, *predicted.seconds.values(), *predicted.bytes.values()]
 
 

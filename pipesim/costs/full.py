@@ -39,7 +39,8 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
         kept_bytes=_kept_bytes(first, model, cut, stages),
         working_bytes=_working_bytes(first, model, cut, stages),
         logits_bytes=np.asarray(memory.head_bytes(model, cut, stack, stages.head, first.layout.spread_vocab)),
-        buffer_bytes=_gathered_bytes(model, cut, stages) + _narrow_copies_bytes(first, model, cut, stages),
+        buffer_bytes=_whole_bytes(first, model, cut, stages, shared, experts)
+        + _narrow_copies_bytes(first, model, cut, stages),
         context_bytes=stack.device_context_bytes,
         slack=stack.slack,
         collectives=talk,
@@ -80,15 +81,26 @@ def _stage_parameters(model: ModelSpec, cut: Cut, stages: Stages) -> tuple[Float
     return shared, experts
 
 
-def _gathered_bytes(model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
-    """Weights of two layers and the gradients of one that ZeRO-3 holds whole while it runs a layer and fetches the next."""
+def _whole_bytes(
+    point: Point, model: ModelSpec, cut: Cut, stages: Stages, shared: FloatArray, experts: FloatArray
+) -> FloatArray:
+    """What ZeRO-3 holds undivided. Without a pipeline, weights of two layers and the gradients of one while it runs a layer
+    and fetches the next. In one, all weights of a stage from their first use to the end of the step, so that no
+    micro-batch fetches them again, and all its gradients until the last micro-batch sends them, beyond the shares that
+    ``memory.state_bytes`` counts. Source: torchtitan ``distributed/fsdp.py`` (no resharding after forward in a pipeline);
+    PyTorch ``pipelining/stage.py`` (neither gradient exchange nor resharding before the last micro-batch).
+    """
     if cut.zero < 3:
         return np.zeros_like(stages.head)
     moe = bool(stages.moe.any())
     layer = parameters.layer_parameters(model, moe)
-    held = layer.sharded / cut.t + layer.replicated + layer.expert / np.multiply(cut.t, cut.e)
+    one = layer.sharded / cut.t + layer.replicated + layer.expert / np.multiply(cut.t, cut.e)
+    passing = 3 * memory.ELEMENT_BYTES * one * (stages.dense + stages.moe > 0)
+    elsewhere = shared * (1 - 1 / np.asarray(cut.shards)) + experts * (1 - 1 / np.maximum(cut.shards / cut.e, 1.0))
+    accumulated = point.stack.gradient_bytes * elsewhere * np.greater(cut.num_microbatches, 1)
+    staying = memory.ELEMENT_BYTES * (shared + experts) + accumulated
     divided = np.asarray(cut.shards) > 1  # one rank alone holds everything as it is
-    return np.asarray(3 * memory.ELEMENT_BYTES * held * divided * (stages.dense + stages.moe > 0))
+    return np.asarray(divided * np.where(np.greater(cut.p, 1), np.maximum(staying, passing), passing))
 
 
 def _narrow_copies_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:

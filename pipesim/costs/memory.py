@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pipesim.costs.columns import Number
 from pipesim.costs.compute import FLASH_KERNELS
 from pipesim.costs.cut import Cut
@@ -45,8 +47,14 @@ def layer_activation_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, *, moe:
     """
     norms = stack.norm_kept_bytes - 2 * (ELEMENT_BYTES - _input_bytes(cut, stack))
     whole = model.hidden * (2 * ELEMENT_BYTES + norms + (2 if cut.dropout else 0))
-    saved = whole / cut.norm_share + _products_saved(model, cut, stack, moe=moe)
+    saved = whole / cut.norm_share + _products_saved(model, cut, stack, moe=moe) + _gathered_saved(model, cut, stack)
     return stack.activation_scale * cut.tokens * saved + attention_score_bytes(model, cut)
+
+
+def _gathered_saved(model: ModelSpec, cut: Cut, stack: StackSpec) -> Number:
+    """Bytes per token of a matrix input that sequence parallelism gathered and that every tensor rank keeps whole."""
+    gathers = np.logical_and(np.greater(cut.t, 1), np.equal(cut.p, 1)) * cut.sequence_parallel
+    return stack.gathered_kept_bytes * model.hidden * gathers
 
 
 def attention_score_bytes(model: ModelSpec, cut: Cut) -> Number:
@@ -79,16 +87,20 @@ def logits_bytes(model: ModelSpec, cut: Cut, stack: StackSpec) -> Number:
 def head_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, share: Number, spread: SpreadVocab) -> Number:
     """Logits on a stage that holds ``share`` of the head; if it is spread, what its passes keep beside them too.
 
-    Half of what logits take (their softmax) stays for every micro-batch that waits between the passes S and T; all ranks
-    hold the last layer's output of those and of the one at work; the gradients of both tables are tensors of their own.
+    The pass S holds logits in 16 bits and twice in fp32, before and after their maximum is taken away. Half of what they
+    take otherwise (their softmax) stays for every micro-batch that waits between S and T. All ranks hold the last layer's
+    output of those and of the one at work, and their own part, before all are summed, of the embeddings, of the
+    embeddings' gradient and of the last output's; the gradients of both tables are tensors of their own.
     Source: Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024, sections 4 and 5.
     """
-    waiting = {"none": 0, "algorithm_1": 2, "algorithm_2": 1, "interlaced": 0}[spread]
-    logits = share * logits_bytes(model, cut, stack) * (1 + waiting / 2)
+    logits = share * logits_bytes(model, cut, stack)
     if spread == "none":
         return logits
-    output = cut.tokens * model.hidden * ELEMENT_BYTES / cut.norm_share
-    return logits + (1 + waiting) * output + 2 * ELEMENT_BYTES * share * model.vocab * model.hidden / cut.t
+    waiting = {"algorithm_1": 2, "algorithm_2": 1, "interlaced": 0}[spread]
+    shifted = max(1.0, (ELEMENT_BYTES + 2 * 4) / stack.logits_held_bytes) if stack.logits_held_bytes else 0.0
+    parts = (1 + waiting + 3) * cut.tokens * model.hidden * ELEMENT_BYTES / cut.norm_share
+    tables = 2 * ELEMENT_BYTES * share * model.vocab * model.hidden / cut.t
+    return logits * (shifted + waiting / 2) + parts + tables
 
 
 def narrow_copies(cut: Cut, stack: StackSpec) -> bool:

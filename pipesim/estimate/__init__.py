@@ -35,25 +35,27 @@ class Batch:
     seconds: dict[str, FloatArray]
     """By item of ``TIME_ITEMS``."""
     bytes: dict[str, FloatArray]
-    """By item of ``MEMORY_ITEMS``, on the heaviest rank."""
+    """By item of ``MEMORY_ITEMS``, on the heaviest rank or the one asked for."""
     columns: dict[str, Any]
     """Everything else of a row, see ``results.schema``."""
 
 
-def evaluate(points: Sequence[Point], wanted: bool = True) -> Batch:
+def evaluate(points: Sequence[Point], wanted: bool = True, rank: int | None = None) -> Batch:
     """The estimates of resolved points with one ``price_key``."""
-    return evaluate_columns(points_of(points), wanted)
+    return evaluate_columns(points_of(points), wanted, rank)
 
 
-def evaluate_columns(points: Points, wanted: bool = False) -> Batch:
-    """``wanted`` are details, which adds the columns that hold a list per point: what each rank holds, what each stage takes."""
+def evaluate_columns(points: Points, wanted: bool = False, rank: int | None = None) -> Batch:
+    """``wanted`` are details, which adds the columns that hold a list per point: what each rank holds, what each stage takes.
+    Bytes are the heaviest rank's unless those of another ``rank`` of the pipeline are asked for.
+    """
     prices = priced(points)
     time: dict[str, Any] = {}
     held: dict[str, Any] = {}
     columns: dict[str, Any] = {}
     for run in runs(points, prices):
         items, figures = seconds(points, prices, run, wanted)
-        memory_items, totals = memory(points, prices, run, wanted)
+        memory_items, totals = memory(points, prices, run, wanted, rank)
         if wanted:
             figures |= details(points, prices, run, items)
         for target, found in ((time, items), (held, memory_items), (columns, figures | totals)):

@@ -18,8 +18,8 @@ MEMORY_ITEMS = ("weights", "gradients", "optimizer", "activation", "logits", "bu
 Columns = dict[str, Any]
 
 
-def memory(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Columns, Columns]:
-    """Memory items of the heaviest rank of a run's members, and the totals of all ranks."""
+def memory(points: Points, prices: Prices, run: Run, details: bool, rank: int | None = None) -> tuple[Columns, Columns]:
+    """Memory items of the heaviest rank of a run's members, or of ``rank``, and the totals of all ranks."""
     first, which = _alike(points, run)
     cells, ranks = run.cells[run.cell_of[first]], run.kinds_on_rank
     still = {
@@ -32,12 +32,16 @@ def memory(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Col
     standing = np.asarray(sum(each[cells] for each in still.values()))
     total = (1 + prices.slack) * (summed(standing, ranks) + activation) + prices.context_bytes
     heaviest = np.argmax(total, axis=1)
-    every, on = np.arange(len(first)), ranks[heaviest]
+    shown = heaviest if rank is None else np.full(len(first), rank)
+    every, on = np.arange(len(first)), ranks[shown]
     items: Columns = {name: _picked(each[cells], on) for name, each in still.items()}
-    items["activation"] = activation[every, heaviest]
+    items["activation"] = activation[every, shown]
     items["slack"] = prices.slack * sum(items.values())
     items["context"] = np.full(len(first), prices.context_bytes)
-    figures: Columns = {"heaviest_rank": heaviest, "params_per_gpu": _picked(prices.parameters[cells], on)}
+    figures: Columns = {
+        "heaviest_rank": heaviest,
+        "params_per_gpu": _picked(prices.parameters[cells], ranks[heaviest]),
+    }
     items, figures = ({name: values[which] for name, values in each.items()} for each in (items, figures))
     if details:
         figures["rank_memory_bytes"] = list(total[which])

@@ -204,8 +204,16 @@ def terms(known: intervals.Residuals) -> Table:
         title="What makes an interval wide",
         columns=(*_texts("term"), _percent("step time"), _percent("memory"), *_texts("counts where")),
         rows=rows,
-        note="The interval is point x exp(-w) to point x exp(w), w the root of the sum of the squares of the terms that count.",
+        note="The interval is point x exp(-w) to point x exp(w), w the root of the sum of the squares of the terms that count. "
+        + " ".join(
+            _own(what, own) for what, own in (("Step time", known.step_time_own), ("Memory", known.memory_own)) if own
+        ),
     )
+
+
+def _own(what: str, scatters: Mapping[str, float]) -> str:
+    each = ", ".join(f"{name} {100 * value:.1f} %" for name, value in scatters.items())
+    return f"{what} scatters more with some stacks, which then counts: {each}."
 
 
 _ALWAYS = {"scatter": "always: rows of one source scatter", "study": "always: a study shifts as a whole"}
