@@ -115,8 +115,13 @@ def _raised_by_hydra(error: Exception) -> bool:
 
 def suggest(wanted: str, options: Iterable[str]) -> str:
     """`` Nearest: …`` with the options most like what was typed, or nothing."""
-    near = difflib.get_close_matches(wanted, list(options), n=3, cutoff=0.5)
+    near = nearest(wanted, options)
     return f" Nearest: {' or '.join(near)}." if near else ""
+
+
+def nearest(wanted: str, options: Iterable[str]) -> list[str]:
+    """At most three of the options, those most like what was typed first."""
+    return difflib.get_close_matches(wanted, list(options), n=3, cutoff=0.5)
 
 
 def _config_key(error: Any) -> str:

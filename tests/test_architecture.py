@@ -67,6 +67,7 @@ ALLOWED: dict[str, set[str]] = {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
         "tasks", "sweeping", "compose", "dry_run",
     },
+    "comparing": {"config", "errors", "report", "results"},
     "api": {
         "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",
         "plan.space",
