@@ -68,7 +68,9 @@ def found(folder: Path) -> Path:
         near = next((each for each in folder.parents if (each / MANIFEST).is_file()), None)
         raise StudyFolderError(f"{folder} holds no study: it is a file.{_nearest([str(near)] if near else [])}")
     if (folder / UNFINISHED).is_dir():
-        raise StudyFolderError(X)
+        raise StudyFolderError(
+            f"{folder} holds no study yet: it was begun and stopped. Its command goes on with it, with resume={folder}."
+        )
     if (folder / COMPARED).is_file():
         raise StudyFolderError(f"{folder} holds no study but a comparison of some; compare those again.")
     if folder.is_dir() and (inside := _studies(folder)):

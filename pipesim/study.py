@@ -48,13 +48,17 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
         return _swept(Sweep(spaces=spaces, config=first, overrides=overrides, runs=kind == "runs"), kind)
     if first["resume"] is not None:
         raise Invalid([f"resume={first['resume']}: only a sweep is gone on with, and this is a {kind}. Leave it out."])
-    about = manifest.about(kind, overrides, first)
+    about = manifest.about(kind, overrides, first) | {"code": [sweeping.version()]}
     files: dict[str, str | bytes] = {}
+    took: list[Row] = []
     if kind == "demo":
         document, rows = demos.run(first)
     elif kind == "task":
         done = tasks.run(first)
         document, rows, files = done.document, done.rows, done.files
+        if done.measured:
+            point_id = sweeping.point_id(spaces)
+            rows, took = [{**rows[0], "point_id": point_id}], [{**done.measured, "point_id": point_id}]
     else:
         legality.resolve(configs_.build(first))
         rows = evaluate(spaces)
@@ -68,6 +72,8 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
             staging.write(name, content)
         with store.Writer(staging.path, csv=True) as writer:
             writer.add(schema.table(rows))
+        if took:
+            measured.write(took, staging.path)
         _finish(staging, rows, document, about)
     assert staging.final is not None
     _say(document, [], staging.final)

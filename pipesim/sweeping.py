@@ -213,6 +213,12 @@ def identity(sweep: Sweep) -> dict[str, Any]:
     }
 
 
+def point_id(spaces: Sequence[Space]) -> str:
+    """Of the one point of a study that really ran: as in a sweep of such."""
+    (one,) = cut(spaces, 0, 1)
+    return asked([Slice(Space(base=one.space.config(one.start)), 0, 1)], {})[:16]
+
+
 def version() -> str:
     """A hash of this package's code and data: rows of one version are the same wherever they are made."""
     package, found = Path(__file__).parent, hashlib.sha256()

@@ -34,12 +34,13 @@ def compare_page(studies: Sequence[Study], columns: Sequence[str]) -> Document:
     first, *others = ranked
     pairs = [Pair(at, first, each, join(first.rows, each.rows, columns)) for at, each in enumerate(others, start=1)]
     configs = _configs(ranked)
+    groups = [name for name in GROUPS if not any(name in pair.joined.apart for pair in pairs)]
     cautions = tuple(dict.fromkeys([*_cautions(ranked, configs), *(note for each in ranked for note in each.notes)]))
-    answer = [verdict for pair in pairs for verdict in (*verdicts(pair), *_winner_sentences(pair))]
+    answer = [verdict for pair in pairs for verdict in (*verdicts(pair), *_winner_sentences(pair, groups))]
     answer += [f"Take care: {each}" for each in cautions]
     sections = [
         Section(title="Answer", blocks=tuple(answer)),
-        Section(title="Winners", blocks=(_winners(ranked, columns),)),
+        Section(title="Winners", blocks=(_winners(ranked, columns, groups),)),
         *(section for pair in pairs for section in pair_sections(pair)),
         *runs_section(ranked),
         Section(title="What was asked", blocks=(_studies(ranked), *_differences(ranked, configs))),
@@ -50,17 +51,17 @@ def compare_page(studies: Sequence[Study], columns: Sequence[str]) -> Document:
     )
 
 
-def _winners(studies: Sequence[Study], columns: Sequence[str]) -> Table:
-    """The best layout of each model and cluster in each study, and its speed-up over the first study that has one."""
+def _winners(studies: Sequence[Study], columns: Sequence[str], groups: Sequence[str]) -> Table:
+    """Every study's best layouts, and their speed-up over the first study's that agrees in ``groups``."""
     varied = [
         name for name in columns if len({str(value) for each in studies for value in each.rows[name].unique()}) > 1
     ]
     found = [(at, row) for at, each in enumerate(studies) for row in records(best(each.rows, GROUPS))]
-    found.sort(key=lambda item: ([str(item[1][name]) for name in GROUPS], item[0]))
+    found.sort(key=lambda item: ([str(item[1][name]) for name in groups], item[0]))
     rows: list[tuple[Cell, ...]] = []
     firsts: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for at, row in found:
-        start = firsts.setdefault(tuple(row[name] for name in GROUPS), row)
+        start = firsts.setdefault(tuple(row[name] for name in groups), row)
         rows.append(
             (
                 row["model"], row["cluster"], studies[at].name, layout_name(row, [*varied]), row["step_s"],
@@ -81,16 +82,17 @@ def _winners(studies: Sequence[Study], columns: Sequence[str]) -> Table:
     )  # fmt: skip
 
 
-def _winner_sentences(pair: Pair) -> Iterator[str]:
+def _winner_sentences(pair: Pair, groups: Sequence[str]) -> Iterator[str]:
     """Of the first groups that have a winner in both."""
     one, other = (
-        {tuple(row[name] for name in GROUPS): row for row in records(best(each.rows, GROUPS))} for each in pair[1:3]
+        {tuple(row[name] for name in groups): row for row in reversed(records(best(each.rows, GROUPS)))}
+        for each in (pair.before, pair.after)
     )
     for group in [group for group in one if group in other][:MOST_WINNERS]:
         names = [layout_name(rows[group], pair.varied()) for rows in (one, other)]
         speed_up, low, high, read = _over(one[group], other[group])
         ends = "" if low is None else f" (from {show(low, 'number')} to {show(high, 'number')})"
-        place = f" for {group[0]} on {group[1]}" if len(one) > 1 else ""
+        place = f" for {', '.join(map(str, group))}" if len(one) > 1 else ""
         moved = f"stays {names[0]}" if names[0] == names[1] else f"was {names[0]} and is {names[1]}"
         yield (
             f"The fastest that fits{place} {moved}: {show(one[group]['step_s'], 'seconds')} → "
@@ -181,5 +183,7 @@ def _cautions(studies: Sequence[Study], configs: Mapping[str, list[str]]) -> Ite
             more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
             yield f"{group} has one name and different values: {', '.join(keys[:3])}{more}."
     batch = [key for key in ("training.global_batch", "training.seq_length") if key in configs]
+    if "model.name" in configs and "," not in "".join(configs["model.name"]):
+        yield "the models differ: a token of one is other work than a token of the other."
     if batch:
         yield f"{' and '.join(batch)} differ: speed-ups are of tokens/s, and seconds a step are of different work."
