@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipesim import config, errors
+from pipesim import checks, config
 from pipesim.report import figures, html, markdown, terminal
 from pipesim.report.compare_page import compare_page
 from pipesim.report.compared import Study
@@ -77,7 +77,7 @@ def found(folder: Path) -> Path:
         raise StudyFolderError(f"{folder} holds no study itself, but folders that do.{_nearest(inside[:3])}")
     near_by = [each for place in dict.fromkeys([folder.parent, _outputs()]) for each in _studies(place)]
     names = {Path(each).name: each for each in reversed(near_by)}
-    liked = errors.nearest(folder.name, names)
+    liked = checks.alike(folder.name, names)
     there = "its manifest.json is missing" if folder.is_dir() else "there is no such folder"
     raise StudyFolderError(f"{folder} holds no study: {there}.{_nearest([names[name] for name in liked])}")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs_
-from pipesim import demos, dry_run, legality, sweeping, tasks
-from pipesim.checks import Invalid
+from pipesim import demos, dry_run, legality, next_steps, sweeping, tasks
+from pipesim.checks import Invalid, suggest
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
 from pipesim.plan import grid
@@ -18,7 +18,7 @@ from pipesim.report import figures, html, markdown, terminal, trace
 from pipesim.report.document import Document
 from pipesim.report.layout_page import layout_page
 from pipesim.report.runs_page import runs_page
-from pipesim.report.sweep_page import sweep_page
+from pipesim.report.sweep_page import ranked, sweep_page
 from pipesim.results import folder as folders
 from pipesim.results import kept_rows, manifest, measured, schema, store
 from pipesim.results.folder import Staging, StudyFolderError
@@ -76,7 +76,8 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
             measured.write(took, staging.path)
         _finish(staging, rows, document, about)
     assert staging.final is not None
-    _say(document, [], staging.final)
+    best = rows[0] if kind == "layout" else None
+    _say(document, next_steps.lines(about, best, staging.final, document.language), staging.final)
     _tell_failed(Counter(row["status"] for row in rows), staging.final)
     return staging.final
 
@@ -100,7 +101,9 @@ def _swept(sweep: Sweep, kind: str) -> Path:
             document = _sweep_page(rows, about, kept.counts)
         _finish(staging, rows, document, about)
     assert staging.final is not None
-    _say(document, sweeping.told(about), staging.final)
+    best = next((row for row in ranked(rows) if row["fits"]), None) if kind == "sweep" else None
+    more = [*sweeping.told(about), *next_steps.lines(about, best, staging.final, document.language)]
+    _say(document, more, staging.final)
     _tell_failed(kept.counts, staging.final)
     return staging.final
 
@@ -206,7 +209,9 @@ def _common(spaces: Sequence[Space]) -> dict[str, Any]:
         if key in varied or any(space.config(0)[key] != first[key] for space in spaces if len(space))
     ]
     if first["lang"] not in LANGUAGES:
-        problems.append(f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.")
+        problems.append(
+            f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.{suggest(str(first['lang']), LANGUAGES)}"
+        )
     elif first["lang"] != "en" and first["demo"] is None:
         problems.append(f"lang={first['lang']}: only demos speak it so far. Nearest: lang=en.")
     if problems:

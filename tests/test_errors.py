@@ -211,12 +211,12 @@ def test_everything_is_raised_when_hydra_is_asked_for_full_errors(monkeypatch):
 
 def test_what_was_meant_is_suggested_first_and_nothing_if_nothing_is_like_it():
     options = ["bloom_176b", "gpt3_175b", "llama3_70b", "toy"]
-    assert errors.suggest("blom_176b", options).startswith(" Nearest: bloom_176b")
-    assert errors.suggest("gpt3_157b", options).startswith(" Nearest: gpt3_175b")
-    assert errors.suggest("qqq", options) == ""
+    assert checks.suggest("blom_176b", options).startswith(" Nearest: bloom_176b")
+    assert checks.suggest("gpt3_157b", options).startswith(" Nearest: gpt3_175b")
+    assert checks.suggest("qqq", options) == ""
 
 
 @given(st.sets(st.text(min_size=1, max_size=8), min_size=1, max_size=5), st.data())
 def test_an_option_itself_is_always_the_nearest(options, data):
     wanted = data.draw(st.sampled_from(sorted(options)))
-    assert errors.suggest(wanted, sorted(options)).startswith(f" Nearest: {wanted}")
+    assert checks.suggest(wanted, sorted(options)).startswith(f" Nearest: {wanted}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipesim.report.compare_pair import Pair, pair_sections, verdicts
 from pipesim.report.compare_runs import runs_section
-from pipesim.report.compare_words import HOW_TO_READ, number, speed_up_words
+from pipesim.report.compare_words import HOW_TO_READ, number, speed_up_words, used
 from pipesim.report.compared import Study, best, join, reads, records, with_rank
 from pipesim.report.document import Cell, Column, Document, Section, Table
 from pipesim.report.formats import show
@@ -40,7 +40,7 @@ def compare_page(studies: Sequence[Study], columns: Sequence[str]) -> Document:
     answer += [f"Take care: {each}" for each in cautions]
     sections = [
         Section(title="Answer", blocks=tuple(answer)),
-        Section(title="Winners", blocks=(_winners(ranked, columns, groups),)),
+        Section(title="Winners", blocks=(used(_winners(ranked, columns, groups)),)),
         *(section for pair in pairs for section in pair_sections(pair)),
         *runs_section(ranked),
         Section(title="What was asked", blocks=(_studies(ranked), *_differences(ranked, configs))),

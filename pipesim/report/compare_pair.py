@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pipesim.report.compare_words import counted
+from pipesim.report.compare_words import counted, used
 from pipesim.report.compared import Joined, Study, changes, records
 from pipesim.report.document import Axis, Block, Cell, Chart, Column, Mark, Section, Table
 from pipesim.report.formats import show
@@ -71,7 +71,7 @@ def pair_sections(pair: Pair) -> Iterator[Section]:
     joined, moved = pair.joined, changes(pair.joined)
     blocks: list[Block] = []
     if moved["changed"].any():
-        blocks += [_changes(pair, moved), *_items(joined), *_chart(pair, moved)]
+        blocks += [used(_changes(pair, moved)), *_items(joined), *_chart(pair, moved)]
     elif len(moved):
         blocks.append("Every layout that is in both is the same in both.")
     else:
@@ -80,7 +80,7 @@ def pair_sections(pair: Pair) -> Iterator[Section]:
     if len(ranking := _ranking(pair)):
         yield Section(title=f"Ranks: {pair.after.name} against {pair.before.name}", blocks=tuple(ranking))
     apart = [
-        _apart(pair, rows, title)
+        used(_apart(pair, rows, title))
         for rows, title in (
             (joined.new, f"Only in {pair.after.name}"), (joined.gone, f"Only in {pair.before.name}"),
         )

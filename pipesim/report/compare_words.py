@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+from pipesim.report.document import Table
 
 HOW_TO_READ = (
     "Layouts are joined on everything by which a study tells its layouts apart: the degrees, micro-batch, schedule, recipe and "
@@ -37,3 +40,10 @@ def number(value: float | None) -> float:
 def counted(count: int, one: str, many: str | None = None) -> str:
     """``1 layout``, ``2 layouts``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def used(table: Table) -> Table:
+    """Without the columns that say nothing in any row."""
+    keep = [k for k in range(len(table.columns)) if any(row[k] not in (None, "") for row in table.rows)]
+    rows = tuple(tuple(row[k] for k in keep) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[k] for k in keep), rows=rows)
