@@ -13,7 +13,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from pipesim import config
+from pipesim import checks, config
 from pipesim.checks import Invalid
 from pipesim.plan.axes import Asked, named
 from pipesim.plan.space import Axis, Space

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs_
-from pipesim import demos, dry_run, legality, next_steps, sweeping, tasks
+from pipesim import demos, dry_run, legality, next_steps, sweeping, tasks, tracking
 from pipesim.checks import Invalid, suggest
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
@@ -42,6 +42,7 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
         counted = dry_run.count(spaces, lambda slices: grid.evaluate(slices, details=False))
         terminal.print_document(dry_run.document(counted))
         return None
+    tracking.check(first["study"])
     spaces = with_told(spaces)
     kind = _kind(first, spaces, swept)
     if kind in ("sweep", "runs"):
@@ -78,7 +79,9 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
     assert staging.final is not None
     best = rows[0] if kind == "layout" else None
     _say(document, next_steps.lines(about, best, staging.final, document.language), staging.final)
-    _tell_failed(Counter(row["status"] for row in rows), staging.final)
+    counts = Counter(row["status"] for row in rows)
+    tracking.log(first["study"], about, best or (took or [{}])[0], counts, staging.final)
+    _tell_failed(counts, staging.final)
     return staging.final
 
 
@@ -104,6 +107,7 @@ def _swept(sweep: Sweep, kind: str) -> Path:
     best = next((row for row in ranked(rows) if row["fits"]), None) if kind == "sweep" else None
     more = [*sweeping.told(about), *next_steps.lines(about, best, staging.final, document.language)]
     _say(document, more, staging.final)
+    tracking.log(sweep.config["study"], about, best or {}, about.get("evaluated") or kept.counts, staging.final)
     _tell_failed(kept.counts, staging.final)
     return staging.final
 

@@ -230,12 +230,13 @@ def version() -> str:
 def _agree(sweep: Sweep, path: Path) -> None:
     """The first time says what is asked; later ones must ask the same."""
     begun = {
-        "overrides": list(sweep.overrides),
+        "overrides": [word for word in sweep.overrides if not word.startswith("study.tracker")],
         "config": {
             "resume": None,
             **{key: sweep.config[key] for key in ("study", "engine", "resume_anyway", "fail_fast")},
         },
     }
+    begun["config"]["study"] = {**sweep.config["study"], "tracker": None, "tracker_uri": None}
     if path.exists():
         begun = json.loads(path.read_text(encoding="utf-8"))
         _refuse_other(sweep, begun["asked"], str(path.parents[1]))

@@ -101,8 +101,8 @@ def _changes(pair: Pair, moved: pd.DataFrame) -> Table:
         )
         rows.append(
             (
-                layout_name(other, varied), one["step_s"], other["step_s"], change["speed_up"], change["lo"], change["hi"],
-                change["reads"], TIME_WORDS.get(change["time_item"], ""), change["time_item_s"], one["memory_bytes"],
+                layout_name(other, varied), one["step_s"], other["step_s"], change["speed_up"], change["reads"],
+                change["lo"], change["hi"], TIME_WORDS.get(change["time_item"], ""), change["time_item_s"], one["memory_bytes"],
                 other["memory_bytes"], MEMORY_WORDS.get(change["memory_item"], ""), change["memory_item_bytes"], status,
             )
         )  # fmt: skip
@@ -111,8 +111,8 @@ def _changes(pair: Pair, moved: pd.DataFrame) -> Table:
         title=f"Changes from {pair.before.name} to {pair.after.name}, the largest first",
         columns=(
             Column(title="layout"), Column(title="before", kind="seconds"), Column(title="after", kind="seconds"),
-            Column(title="speed-up", kind="number"), Column(title="from", kind="number"), Column(title="to", kind="number"),
-            Column(title="reads"), Column(title="moved most"), Column(title="by", kind="seconds"),
+            Column(title="speed-up", kind="number"), Column(title="reads"), Column(title="from", kind="number"),
+            Column(title="to", kind="number"), Column(title="moved most"), Column(title="by", kind="seconds"),
             Column(title="memory before", kind="bytes"), Column(title="memory after", kind="bytes"),
             Column(title="of it moved most"), Column(title="by", kind="bytes"), Column(title="outcome"),
         ),
