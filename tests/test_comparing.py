@@ -90,7 +90,9 @@ def test_the_cause_is_the_item_that_moved_most_and_items_add_up_to_the_change(st
     both = joined(studies, "a", "b")
     moved = changes(both)
     assert moved["changed"].all()
-    for before, after, told in zip(both.before.to_dict("records"), both.after.to_dict("records"), moved.itertuples(), strict=True):
+    for before, after, told in zip(
+        both.before.to_dict("records"), both.after.to_dict("records"), moved.itertuples(), strict=True
+    ):
         by_item = {item: after[f"{item}_s"] - before[f"{item}_s"] for item in TIME_WORDS}
         change = after["step_time_s"] - before["step_time_s"]
         assert sum(by_item.values()) == pytest.approx(change)
@@ -181,7 +183,7 @@ def test_several_runs_give_their_median_and_spread(studies, tmp_path):
     for name, seconds in ran.items():
         shutil.copytree(studies / "a", tmp_path / name)
         (row, *_) = store.read(tmp_path / name)
-        took = {name: 0.0 for name in measured.COLUMNS} | {
+        took = dict.fromkeys(measured.COLUMNS, 0.0) | {
             "point_id": row["point_id"], "agrees": True, "measured_makespan_s": seconds,
             "measured_makespan_lo_s": 0.9 * seconds, "measured_makespan_hi_s": 1.1 * seconds,
         }  # fmt: skip
@@ -242,7 +244,10 @@ def test_names_that_obey_nobody_show_as_text(studies, tmp_path, command):
         (lambda f: (f / "results.parquet").unlink(), "results.parquet cannot be read"),
         (lambda f: (f / "manifest.json").write_text('{"kind": "sweep"}'), "see its overrides, versions"),
         (lambda f: (f / "manifest.json").write_text("{"), "holds no study"),
-        (lambda f: (f / "manifest.json").write_text('{"kind": [], "overrides": 3, "versions": {}, "config": 1}'), "see its kind"),
+        (
+            lambda f: (f / "manifest.json").write_text('{"kind": [], "overrides": 3, "versions": {}, "config": 1}'),
+            "see its kind",
+        ),
         (lambda f: (f / "measured.parquet").write_bytes(b"x"), "measured.parquet cannot be read"),
         (lambda f: pq.write_table(pa.table({"point_id": ["x"]}), f / "measured.parquet"), "has other columns"),
         (lambda f: pq.write_table(pa.table({"a": [1]}), f / "results.parquet"), "results.parquet cannot be read"),

@@ -61,7 +61,7 @@ COMMANDS = {
     "no choice": (["grid=null"], ["grid"]),
     "no model": (["model=null"], ["model"]),
     "a reference to nothing": (["model.hidden=${nope}"], ["model.hidden", "nope"]),
-    "a key inside nothing": (["model.moe.experts=4"], ["model.moe"]),
+    "a key inside nothing": (["model.moe.experts=4"], ["model.moe", "choose that first"]),
     "a mapping for nothing": (["model.moe={experts: 4, top_k: 1, ffn: 8, foo: 2}"], ["model.moe"]),
 }
 
@@ -82,6 +82,7 @@ VALUES = [
     ({"parallel.p": -3}, ["parallel.p=-3 must lie between 1", "Nearest: 1"]),
     ({"parallel.d": 0}, ["parallel.d=0"]),
     ({"parallel.zero": 4}, ["parallel.zero=4 must be 0, 1, 2 or 3"]),
+    ({"training.recompute": "ful"}, ["training.recompute='ful'", "selective", "Nearest: full"]),
     ({"training.micro_batch": 10**30}, [f"training.micro_batch={10**30}", f"Nearest: {checks.MAX_INT}"]),
     ({"parallel.t": 10**30}, [f"parallel.t={10**30}"]),
     ({"model.layers": 10**30}, [f"model.layers={10**30}"]),

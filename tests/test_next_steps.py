@@ -26,7 +26,10 @@ def told(kind, *overrides, best=ROW):
     ("kind", "words"),
     [
         ("layout", []),
-        ("layout", ["model=llama3_70b", "cluster=dgx_h100", "parallel.p=4", "parallel.t=8", "parallel.d=2", "cluster.gpus=64"]),
+        (
+            "layout",
+            ["model=llama3_70b", "cluster=dgx_h100", "parallel.p=4", "parallel.t=8", "parallel.d=2", "cluster.gpus=64"],
+        ),
         ("sweep", ["parallel.t=1,2,4,8", "parallel.p=6,12,24", "study.dir=/x", "training.micro_batch=range(1,3)"]),
         ("sweep", ["schedule=1f1b,vpp", "parallel.sequence_parallel=true,false", "training.dropout=true"]),
         ("demo", ["demo=timelines"]),
@@ -49,7 +52,9 @@ def test_every_command_that_is_told_composes(kind, words):
 
 
 def test_the_best_of_a_sweep_is_asked_alone():
-    assert told("sweep", "parallel.t=1,2", "parallel.p=6,24")[0] == "python experiments/run.py parallel.t=2 parallel.p=24"
+    assert (
+        told("sweep", "parallel.t=1,2", "parallel.p=6,24")[0] == "python experiments/run.py parallel.t=2 parallel.p=24"
+    )
     assert "run.py parallel" not in told("sweep", "grid=bloom_384")[0]
     assert "run.py stack" not in told("sweep", "stack.slack=0.1,0.2")[0]
 

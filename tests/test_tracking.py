@@ -68,5 +68,3 @@ def test_a_local_store_holds_parameters_metrics_and_files(asked, tmp_path):  # n
     files = {each.path for each in client.list_artifacts(found.info.run_id)}
     assert {"report.html", "results.parquet", "manifest.json"} <= files
     assert not [path for path in folder.rglob("*") if path.is_file() and b"tracker" in path.read_bytes()]
-
-
