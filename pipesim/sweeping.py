@@ -233,10 +233,10 @@ def _agree(sweep: Sweep, path: Path) -> None:
         "overrides": [word for word in sweep.overrides if not word.startswith("study.tracker")],
         "config": {
             "resume": None,
-            **{key: sweep.config[key] for key in ("study", "engine", "resume_anyway", "fail_fast")},
+            "study": {**sweep.config["study"], "tracker": None, "tracker_uri": None},
+            **{key: sweep.config[key] for key in ("engine", "resume_anyway", "fail_fast")},
         },
     }
-    begun["config"]["study"] = {**sweep.config["study"], "tracker": None, "tracker_uri": None}
     if path.exists():
         begun = json.loads(path.read_text(encoding="utf-8"))
         _refuse_other(sweep, begun["asked"], str(path.parents[1]))
