@@ -7,7 +7,7 @@ from pathlib import Path
 
 import hydra
 
-from pipesim import compose, config, errors, safe_config, study
+from pipesim import compose, config, errors, helping, safe_config, study
 
 config.register_schema()
 ask = hydra.main(config_path=str(config.CONF_DIR), config_name="config", version_base=compose.VERSION_BASE)(
@@ -21,7 +21,8 @@ def main() -> None:
         safe_config.refuse_unsafe(sys.argv[1:])
         os.environ[compose.JOBS_VARIABLE] = jobs
         sys.argv[1:] = compose.with_quoted_texts(compose.with_canonical_schedules(sys.argv[1:]))
-        ask()
+        with helping.fitted(sys.argv[1:]):
+            ask()
         asked = compose.recorded(Path(jobs))
         if asked is not None:
             study.run(*asked)

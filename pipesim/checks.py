@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import get_args
 
 MAX_INT = 10**12
@@ -56,7 +57,10 @@ class Checks:
     def choice(self, options: object, **values: str) -> None:
         for name, value in values.items():
             if value not in get_args(options):
-                self.problems.append(f"{self.group}.{name}={value!r} must be one of {', '.join(get_args(options))}.")
+                self.problems.append(
+                    f"{self.group}.{name}={value!r} must be one of {', '.join(get_args(options))}."
+                    + suggest(str(value), get_args(options))
+                )
 
     def rule(self, holds: bool, problem: str) -> None:
         if not holds:
@@ -65,6 +69,21 @@ class Checks:
     def done(self) -> None:
         if self.problems:
             raise Invalid(self.problems)
+
+
+def suggest(wanted: str, options: Iterable[str]) -> str:
+    """`` Nearest: …`` with the options most like what was typed, or nothing.
+
+    >>> suggest("ful", ["none", "full"])
+    ' Nearest: full.'
+    """
+    near = alike(wanted, options)
+    return f" Nearest: {' or '.join(near)}." if near else ""
+
+
+def alike(wanted: str, options: Iterable[str]) -> list[str]:
+    """At most three of the options, those most like what was typed first."""
+    return difflib.get_close_matches(wanted, list(options), n=3, cutoff=0.5)
 
 
 def divisors(n: int) -> Iterator[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import io
 import os
 import shlex
@@ -11,9 +10,11 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from pipesim.checks import suggest
 
 OK, FAILED, MISTAKE, STOPPED = 0, 1, 2, 130
 
@@ -102,7 +103,10 @@ def explain(error: Exception, typed: Sequence[str] = ()) -> str | None:
     if type(error).__module__.startswith("pipesim") and isinstance(error, ValueError):
         return str(error)
     if _raised_by_hydra(error):
-        return f"cannot be composed: {' '.join(typed) or 'what was asked'}. {_hydra(str(error))}"
+        words = f"cannot be composed: {' '.join(typed) or 'what was asked'}. {_hydra(str(error))}"
+        if "Unexpected type" in words:
+            words += ". A key lies inside one that is null: choose that first, as experiment=execute for keys of task.execute."
+        return words
     return None
 
 
@@ -111,12 +115,6 @@ def _raised_by_hydra(error: Exception) -> bool:
     frames = list(traceback.walk_tb(error.__traceback__))
     inside = str(frames[-1][0].f_globals.get("__name__", "")) if frames else ""
     return inside.split(".")[0] in ("hydra", "omegaconf")
-
-
-def suggest(wanted: str, options: Iterable[str]) -> str:
-    """`` Nearest: …`` with the options most like what was typed, or nothing."""
-    near = difflib.get_close_matches(wanted, list(options), n=3, cutoff=0.5)
-    return f" Nearest: {' or '.join(near)}." if near else ""
 
 
 def _config_key(error: Any) -> str:

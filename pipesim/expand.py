@@ -13,7 +13,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from pipesim import config, errors
+from pipesim import checks, config
 from pipesim.checks import Invalid
 from pipesim.plan.axes import Asked, named
 from pipesim.plan.space import Axis, Space
@@ -186,7 +186,7 @@ def _divisors(composition: DictConfig, axis: Asked) -> list[Any]:
     if number is None:
         group = OmegaConf.select(composition, key.rpartition(".")[0]) or composition
         others = [".".join(filter(None, (key.rpartition(".")[0], str(each)))) for each in group]
-        raise Invalid([f"{named(axis.keys)}: divisors_of: {key} has no value.{errors.suggest(key, others)}"])
+        raise Invalid([f"{named(axis.keys)}: divisors_of: {key} has no value.{checks.suggest(key, others)}"])
     return [n for (n,) in axis.of(number).values]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs_
-from pipesim import demos, dry_run, legality, sweeping, tasks
-from pipesim.checks import Invalid
+from pipesim import demos, dry_run, legality, next_steps, sweeping, tasks, tracking
+from pipesim.checks import Invalid, suggest
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
 from pipesim.plan import grid
@@ -18,7 +18,7 @@ from pipesim.report import figures, html, markdown, terminal, trace
 from pipesim.report.document import Document
 from pipesim.report.layout_page import layout_page
 from pipesim.report.runs_page import runs_page
-from pipesim.report.sweep_page import sweep_page
+from pipesim.report.sweep_page import ranked, sweep_page
 from pipesim.results import folder as folders
 from pipesim.results import kept_rows, manifest, measured, schema, store
 from pipesim.results.folder import Staging, StudyFolderError
@@ -42,19 +42,24 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
         counted = dry_run.count(spaces, lambda slices: grid.evaluate(slices, details=False))
         terminal.print_document(dry_run.document(counted))
         return None
+    tracking.check(first["study"])
     spaces = with_told(spaces)
     kind = _kind(first, spaces, swept)
     if kind in ("sweep", "runs"):
         return _swept(Sweep(spaces=spaces, config=first, overrides=overrides, runs=kind == "runs"), kind)
     if first["resume"] is not None:
         raise Invalid([f"resume={first['resume']}: only a sweep is gone on with, and this is a {kind}. Leave it out."])
-    about = manifest.about(kind, overrides, first)
+    about = manifest.about(kind, overrides, first) | {"code": [sweeping.version()]}
     files: dict[str, str | bytes] = {}
+    took: list[Row] = []
     if kind == "demo":
         document, rows = demos.run(first)
     elif kind == "task":
         done = tasks.run(first)
         document, rows, files = done.document, done.rows, done.files
+        if done.measured:
+            point_id = sweeping.point_id(spaces)
+            rows, took = [{**rows[0], "point_id": point_id}], [{**done.measured, "point_id": point_id}]
     else:
         legality.resolve(configs_.build(first))
         rows = evaluate(spaces)
@@ -68,10 +73,15 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
             staging.write(name, content)
         with store.Writer(staging.path, csv=True) as writer:
             writer.add(schema.table(rows))
+        if took:
+            measured.write(took, staging.path)
         _finish(staging, rows, document, about)
     assert staging.final is not None
-    _say(document, [], staging.final)
-    _tell_failed(Counter(row["status"] for row in rows), staging.final)
+    best = rows[0] if kind == "layout" else None
+    _say(document, next_steps.lines(about, best, staging.final, document.language), staging.final)
+    counts = Counter(row["status"] for row in rows)
+    tracking.log(first["study"], about, best or (took or [{}])[0], counts, staging.final)
+    _tell_failed(counts, staging.final)
     return staging.final
 
 
@@ -94,7 +104,10 @@ def _swept(sweep: Sweep, kind: str) -> Path:
             document = _sweep_page(rows, about, kept.counts)
         _finish(staging, rows, document, about)
     assert staging.final is not None
-    _say(document, sweeping.told(about), staging.final)
+    best = next((row for row in ranked(rows) if row["fits"]), None) if kind == "sweep" else None
+    more = [*sweeping.told(about), *next_steps.lines(about, best, staging.final, document.language)]
+    _say(document, more, staging.final)
+    tracking.log(sweep.config["study"], about, best or {}, about.get("evaluated") or kept.counts, staging.final)
     _tell_failed(kept.counts, staging.final)
     return staging.final
 
@@ -200,7 +213,9 @@ def _common(spaces: Sequence[Space]) -> dict[str, Any]:
         if key in varied or any(space.config(0)[key] != first[key] for space in spaces if len(space))
     ]
     if first["lang"] not in LANGUAGES:
-        problems.append(f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.")
+        problems.append(
+            f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.{suggest(str(first['lang']), LANGUAGES)}"
+        )
     elif first["lang"] != "en" and first["demo"] is None:
         problems.append(f"lang={first['lang']}: only demos speak it so far. Nearest: lang=en.")
     if problems:

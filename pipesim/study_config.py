@@ -32,7 +32,8 @@ class StudyConf:
     """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken.
 
     ``details`` (columns of every rank and stage) and ``csv`` left null are there while the study is small enough.
-    ``dry_run`` counts what is asked and what breaks which rule, and writes nothing.
+    ``dry_run`` counts what is asked and what breaks which rule, and writes nothing. ``tracker`` mlflow logs the study to
+    the server or folder ``tracker_uri`` too.
     """
 
     dir: str | None = None
@@ -40,3 +41,5 @@ class StudyConf:
     details: bool | None = None
     csv: bool | None = None
     dry_run: bool = False
+    tracker: str | None = None
+    tracker_uri: str | None = None

@@ -213,6 +213,12 @@ def identity(sweep: Sweep) -> dict[str, Any]:
     }
 
 
+def point_id(spaces: Sequence[Space]) -> str:
+    """Of the one point of a study that really ran: as in a sweep of such."""
+    (one,) = cut(spaces, 0, 1)
+    return asked([Slice(Space(base=one.space.config(one.start)), 0, 1)], {})[:16]
+
+
 def version() -> str:
     """A hash of this package's code and data: rows of one version are the same wherever they are made."""
     package, found = Path(__file__).parent, hashlib.sha256()
@@ -224,10 +230,11 @@ def version() -> str:
 def _agree(sweep: Sweep, path: Path) -> None:
     """The first time says what is asked; later ones must ask the same."""
     begun = {
-        "overrides": list(sweep.overrides),
+        "overrides": [word for word in sweep.overrides if not word.startswith("study.tracker")],
         "config": {
             "resume": None,
-            **{key: sweep.config[key] for key in ("study", "engine", "resume_anyway", "fail_fast")},
+            "study": {**sweep.config["study"], "tracker": None, "tracker_uri": None},
+            **{key: sweep.config[key] for key in ("engine", "resume_anyway", "fail_fast")},
         },
     }
     if path.exists():

@@ -59,14 +59,19 @@ ALLOWED: dict[str, set[str]] = {
     "expand": {"checks", "config", "errors", "plan.axes", "plan.space"},
     "compose": {"checks", "config", "errors", "specs", "schedules", "expand", "plan.axes", "plan.keep", "plan.names", "plan.space"},
     "progress": set(),
+    "helping": set(),
+    "next_steps": set(),
+    "tracking": {"checks", "errors"},
     "dry_run": {"checks", "plan.space", "report.document"},
     "sweep_part": {"checks", "plan", "results", "tasks"},
     "sweeping": {"checks", "errors", "engines", "plan", "progress", "report.formats", "results", "sweep_part"},
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
-        "tasks", "sweeping", "compose", "dry_run",
+        "tasks", "sweeping", "compose", "dry_run", "next_steps",
+        "tracking",
     },
+    "comparing": {"checks", "config", "report", "results"},
     "api": {
         "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",
         "plan.space",
@@ -208,4 +213,5 @@ def test_a_plain_import_loads_nothing_heavy() -> None:
 def test_engines_are_imported_only_where_they_are_chosen(path: Path) -> None:
     of_its_own = path.stem.removeprefix("on_") if path.parent.name == "engines" else ""
     known = {"ray": {"ray"}, "dask": {"dask", "distributed"}, "submitit": {"submitit"}}.get(of_its_own, set())
-    assert not roots(path) & ({"ray", "dask", "distributed", "submitit"} - known)
+    known = known | ({"mlflow"} if path.stem == "tracking" else set())
+    assert not roots(path) & ({"ray", "dask", "distributed", "submitit", "mlflow"} - known)

@@ -61,7 +61,7 @@ COMMANDS = {
     "no choice": (["grid=null"], ["grid"]),
     "no model": (["model=null"], ["model"]),
     "a reference to nothing": (["model.hidden=${nope}"], ["model.hidden", "nope"]),
-    "a key inside nothing": (["model.moe.experts=4"], ["model.moe"]),
+    "a key inside nothing": (["model.moe.experts=4"], ["model.moe", "choose that first"]),
     "a mapping for nothing": (["model.moe={experts: 4, top_k: 1, ffn: 8, foo: 2}"], ["model.moe"]),
 }
 
@@ -82,6 +82,7 @@ VALUES = [
     ({"parallel.p": -3}, ["parallel.p=-3 must lie between 1", "Nearest: 1"]),
     ({"parallel.d": 0}, ["parallel.d=0"]),
     ({"parallel.zero": 4}, ["parallel.zero=4 must be 0, 1, 2 or 3"]),
+    ({"training.recompute": "ful"}, ["training.recompute='ful'", "selective", "Nearest: full"]),
     ({"training.micro_batch": 10**30}, [f"training.micro_batch={10**30}", f"Nearest: {checks.MAX_INT}"]),
     ({"parallel.t": 10**30}, [f"parallel.t={10**30}"]),
     ({"model.layers": 10**30}, [f"model.layers={10**30}"]),
@@ -211,12 +212,12 @@ def test_everything_is_raised_when_hydra_is_asked_for_full_errors(monkeypatch):
 
 def test_what_was_meant_is_suggested_first_and_nothing_if_nothing_is_like_it():
     options = ["bloom_176b", "gpt3_175b", "llama3_70b", "toy"]
-    assert errors.suggest("blom_176b", options).startswith(" Nearest: bloom_176b")
-    assert errors.suggest("gpt3_157b", options).startswith(" Nearest: gpt3_175b")
-    assert errors.suggest("qqq", options) == ""
+    assert checks.suggest("blom_176b", options).startswith(" Nearest: bloom_176b")
+    assert checks.suggest("gpt3_157b", options).startswith(" Nearest: gpt3_175b")
+    assert checks.suggest("qqq", options) == ""
 
 
 @given(st.sets(st.text(min_size=1, max_size=8), min_size=1, max_size=5), st.data())
 def test_an_option_itself_is_always_the_nearest(options, data):
     wanted = data.draw(st.sampled_from(sorted(options)))
-    assert errors.suggest(wanted, sorted(options)).startswith(f" Nearest: {wanted}")
+    assert checks.suggest(wanted, sorted(options)).startswith(f" Nearest: {wanted}")

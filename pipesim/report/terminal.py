@@ -16,6 +16,7 @@ from rich.text import Text
 from pipesim.report import timeline_text
 from pipesim.report.document import Block, Chart, Document, Observations, Table, TimelineView
 from pipesim.report.formats import clean, show
+from pipesim.report.timeline_fold import fold
 from pipesim.report.wrap import wrap
 
 Justify = Literal["left", "right"]
@@ -38,7 +39,7 @@ def print_document(document: Document, console: Console | None = None) -> None:
 
 
 def _print(console: Console, document: Document, bold: str, prose_cells: int) -> None:
-    _say(console, document.title, bold)
+    _say(console, _prose(document.title, prose_cells), bold)
     for section in document.sections:
         if all(isinstance(block, Chart) for block in section.blocks):
             continue
@@ -62,21 +63,24 @@ def _print_block(console: Console, block: Block, bold: str, prose_cells: int, la
     if isinstance(block, str):
         _say(console, "\n" + _prose(block, prose_cells))
     elif isinstance(block, Table):
-        _say(console, "\n" + block.title, bold)
+        _say(console, "\n" + _prose(block.title, prose_cells), bold)
         shown, left_out = _fitting(block, console.width)
         console.print(_grid(shown, bold))
         if left_out:
-            _say(console, f"… columns that do not fit here: {', '.join(left_out)}")
+            _say(console, _prose(f"… columns that do not fit here: {', '.join(left_out)}", prose_cells))
         if len(block.rows) > _MOST_ROWS:
             _say(console, f"… {len(block.rows) - _MOST_ROWS:,} more rows in the report")
         if block.note:
             _say(console, _prose(block.note, prose_cells))
     elif isinstance(block, Observations):
-        _say(console, "\n" + block.title, bold)
+        _say(console, "\n" + _prose(block.title, prose_cells), bold)
         _print_claims(console, block, prose_cells)
     elif isinstance(block, TimelineView) and (lines := timeline_text.view(block, language)):
-        _say(console, "\n" + block.title, bold)
-        _say(console, "\n".join(lines))
+        drawing, *legend = lines
+        _say(console, "\n" + _prose(block.title, prose_cells), bold)
+        _say(console, "\n".join(fold(block, drawing, console.width)))
+        for line in legend:
+            _say(console, _prose(line, prose_cells))
 
 
 def _fitting(table: Table, cells: int) -> tuple[Table, list[str]]:

@@ -18,11 +18,15 @@ _LIBRARIES = ("pipesim", "hydra-core", "numpy", "numba", "pandas", "pyarrow", "p
 
 
 def about(kind: str, overrides: Sequence[str], config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a study is, before it is written: ``kind`` is layout, sweep, demo, task or runs, ``config`` the first point's."""
+    """What a study is, before it is written: ``kind`` is layout, sweep, demo, task or runs, ``config`` the first point's.
+
+    Without the tracker, which decides nothing and whose address may hold a password.
+    """
+    study = {key: value for key, value in config["study"].items() if not key.startswith("tracker")}
     return {
         "kind": kind,
-        "overrides": [word for word in overrides if not word.startswith("resume")],
-        "first_point" if kind in ("sweep", "runs") else "config": dict(config),
+        "overrides": [word for word in overrides if not word.startswith(("resume", "study.tracker"))],
+        "first_point" if kind in ("sweep", "runs") else "config": {**config, "study": study},
         "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES if _installed(name)},
     }
 

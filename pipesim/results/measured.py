@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from pipesim.results.folder import StudyFolderError
+
 PARQUET, CSV = "measured.parquet", "measured.csv"
 
 COLUMNS: dict[str, tuple[pa.DataType, str]] = {
@@ -33,3 +35,17 @@ def write(rows: Iterable[Mapping[str, Any]], folder: Path) -> None:
     table = pa.Table.from_pylist(sorted(rows, key=lambda row: str(row["point_id"])), SCHEMA)
     pq.write_table(table, folder / PARQUET, compression="zstd", store_schema=False)
     pa_csv.write_csv(table, folder / CSV)
+
+
+def read(folder: Path) -> pa.Table | None:
+    """What a study measured, if it did. ``StudyFolderError`` if the file is damaged or holds something else."""
+    path = folder / PARQUET
+    if not path.exists():
+        return None
+    try:
+        found = pq.read_table(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise StudyFolderError(f"{path} cannot be read: {str(error).splitlines()[0][:200].rstrip('.')}.") from None
+    if not found.schema.equals(SCHEMA):
+        raise StudyFolderError(f"{path} cannot be read: it has other columns than this pipesim measures.")
+    return found

@@ -216,6 +216,8 @@ def upgraded(stored: pa.Table, columns: Iterable[str] | None = None) -> pa.Table
         )
     for step in range(written, VERSION):
         stored = UPGRADES[step](stored)
+    if columns is not None and written < VERSION:
+        stored = stored.select([name for name in columns if name in stored.schema.names])
     wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns], SCHEMA.metadata)
     if stored.schema.names != wanted.names:
         odd = sorted(set(stored.schema.names) ^ set(wanted.names))

@@ -1,0 +1,108 @@
+"""What a run says at its end: which files there are, and two or three commands to try next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+FILES: dict[str, tuple[str, str]] = {
+    "report.html": ("for the browser", "用浏览器打开"),
+    "report.md": ("for terminals and pull requests", "终端与合并请求用"),
+    "results.csv": ("the table, as text", "表格，文本"),
+    "results.parquet": ("the table, with types and units", "表格，带类型与单位"),
+    "measured.csv": ("what was measured", "实测值"),
+    "timeline.html": ("the timeline, to move in", "可缩放的时间线"),
+    "trace.json": ("the timeline, for ui.perfetto.dev", "时间线，用 ui.perfetto.dev 打开"),
+    "schedule.csv": ("the order of actions, as PyTorch reads it", "动作次序，PyTorch 可读"),
+}
+"""Files worth opening and what each is, in English and Chinese."""
+
+_OWN = ("study.", "resume", "engine", "fail_fast", "lang=")
+"""Words of a command that say where and how, but not what."""
+
+_COLUMNS = {
+    **{f"parallel.{name}": name for name in ("t", "p", "d", "c", "e", "v", "zero", "sequence_parallel")},
+    **{f"training.{name}": name for name in ("micro_batch", "global_batch", "seq_length", "recompute", "precision", "attention")},
+    **{name: name for name in ("model", "cluster", "stack", "schedule", "costs")},
+}  # fmt: skip
+"""What can be swept and has a column: key -> column."""
+
+
+def lines(about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, language: str) -> list[str]:
+    """``best`` is the row of a layout, or of the best of a sweep that fits."""
+    english = language == "en"
+    there = [(name, words[not english]) for name, words in FILES.items() if (folder / name).is_file()]
+    wide = max((len(name) for name, _ in there), default=0)
+    tried = list(commands(about, best, folder, english))
+    return [
+        "Written" if english else "写入的文件",
+        *(f"  {name:<{wide}}  {words}" for name, words in there),
+        "",
+        "Try next" if english else "接着可以试",
+        *(line for words, command in tried for line in (f"  {words}", f"    {command}")),
+        "",
+    ]
+
+
+def commands(
+    about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, english: bool
+) -> Iterator[tuple[str, str]]:
+    """(what it is for, the command) of two or three things to do after this study."""
+    asked = [word for word in about["overrides"] if not word.startswith(_OWN)]
+    if about["kind"] == "layout" and best is not None:
+        others = [word for word in asked if not word.startswith(("parallel.t=", "parallel.p=", "parallel.d="))]
+        degrees = sorted({max(1, best["p"] // 2), best["p"], 2 * best["p"]})
+        yield (
+            "other ways to cut it, ranked",
+            _run(["-m", *others, "parallel.t=1,2,4,8", f"parallel.p={','.join(map(str, degrees))}"]),
+        )
+        yield (
+            "other schedules",
+            _run(["-m", *(w for w in asked if not w.startswith("schedule")), "schedule=1f1b,vpp,zbv"]),
+        )
+    elif about["kind"] == "sweep":
+        if best is not None and (alone := _alone(asked, best)) is not None:
+            yield "the best of them, item by item", _run(alone)
+        yield "compared with another study", f"python experiments/report.py {_short(folder)} OTHER"
+    elif (folder / "measured.csv").exists():
+        yield (
+            "the same again, to see how far runs lie apart",
+            _run([*(["-m"] if about["kind"] == "runs" else []), *asked]),
+        )
+        yield "and both compared", f"python experiments/report.py {_short(folder)} OTHER"
+    else:
+        yield ("all demos" if english else "全部演示"), _run(["demo=all", *([] if english else ["lang=zh"])])
+        yield ("one real layout" if english else "一个真实的布局"), _run([])
+    yield ("every group, with examples" if english else "全部选项与例子"), _run(["--help"])
+
+
+def _alone(asked: Sequence[str], best: Mapping[str, Any]) -> list[str] | None:
+    """The words that ask for one layout of a sweep alone; ``None`` where its axes have no column, as those of a grid."""
+    words = []
+    for word in asked:
+        key, _, value = word.partition("=")
+        if key in ("grid", "experiment") or (_varies(value) and key not in _COLUMNS):
+            return None
+        words.append(f"{key}={_typed(best[_COLUMNS[key]])}" if _varies(value) else word)
+    return words
+
+
+def _varies(value: str) -> bool:
+    return "," in value or "(" in value
+
+
+def _typed(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _run(words: Sequence[str]) -> str:
+    return shlex.join(["python", "experiments/run.py", *words])
+
+
+def _short(folder: Path) -> str:
+    """As one types it from here."""
+    near = os.path.relpath(folder)
+    return shlex.quote(str(folder) if near.startswith("..") else near)

@@ -1,0 +1,115 @@
+"""What a run says at its end, the help, and the completion of words: what they tell to type works."""
+
+import doctest
+import shlex
+import sys
+
+import pytest
+from test_errors import main_of
+
+from pipesim import checks, compose, config, errors, helping, legality, next_steps
+from pipesim.point_id import ASKED
+
+ROW = {
+    "t": 2, "p": 24, "d": 8, "c": 1, "e": 1, "v": None, "zero": 1, "sequence_parallel": False, "micro_batch": 2,
+    "global_batch": 2048, "seq_length": 2048, "recompute": "full", "precision": "bf16", "attention": "unfused",
+    "model": "bloom_176b", "cluster": "jean_zay_a100", "stack": "bigscience", "schedule": "1f1b", "costs": "full",
+}  # fmt: skip
+
+
+def told(kind, *overrides, best=ROW):
+    about = {"kind": kind, "overrides": list(overrides)}
+    return [command for _, command in next_steps.commands(about, best, config.CONF_DIR, True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("layout", []),
+        (
+            "layout",
+            ["model=llama3_70b", "cluster=dgx_h100", "parallel.p=4", "parallel.t=8", "parallel.d=2", "cluster.gpus=64"],
+        ),
+        ("sweep", ["parallel.t=1,2,4,8", "parallel.p=6,12,24", "study.dir=/x", "training.micro_batch=range(1,3)"]),
+        ("sweep", ["schedule=1f1b,vpp", "parallel.sequence_parallel=true,false", "training.dropout=true"]),
+        ("demo", ["demo=timelines"]),
+    ],
+)
+def test_every_command_that_is_told_composes(kind, words):
+    commands = told(kind, *words)
+    assert 2 <= len(commands) <= 3
+    for command in commands:
+        python, script, *typed = shlex.split(command)
+        assert (python, script.split("/")[0]) == ("python", "experiments")
+        if script.endswith("report.py") or typed == ["--help"]:
+            continue
+        first = [word.split(",")[0] for word in compose.with_canonical_schedules(typed) if word != "-m"]
+        assert not any("study." in word for word in first)
+        with compose.composer() as (make, _):
+            asked = config.plain(make(first))
+        if asked["demo"] is None and "-m" not in typed:
+            legality.resolve(config.build(asked))
+
+
+def test_the_best_of_a_sweep_is_asked_alone():
+    assert (
+        told("sweep", "parallel.t=1,2", "parallel.p=6,24")[0] == "python experiments/run.py parallel.t=2 parallel.p=24"
+    )
+    assert "run.py parallel" not in told("sweep", "grid=bloom_384")[0]
+    assert "run.py stack" not in told("sweep", "stack.slack=0.1,0.2")[0]
+
+
+def test_files_that_are_there_are_named(tmp_path):
+    (tmp_path / "report.html").touch()
+    text = "\n".join(next_steps.lines({"kind": "demo", "overrides": []}, None, tmp_path, "zh"))
+    assert "report.html  用浏览器打开" in text
+    assert "report.md" not in text
+    assert "lang=zh" in text
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    def run(*words, **environment):
+        for name, value in {"HYDRA_FULL_ERROR": "0", compose.JOBS_VARIABLE: "unset", **environment}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["run.py", *words])
+        try:
+            code = errors.guarded(main_of("run"))
+        except SystemExit as left:
+            code = left.code
+        assert not code
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_the_help_fits_80_columns_and_names_every_group_and_choice(printed):
+    text = printed("--help", COLUMNS="80")
+    assert max(map(len, text.splitlines())) <= 80
+    for group in [path for path in config.CONF_DIR.iterdir() if path.is_dir() and not path.name.startswith("_")]:
+        assert f"\n  {group.name}" in text or f", {group.name}" in text or group.name == "task", group.name
+        for choice in group.glob("*.yaml"):
+            assert choice.stem in text
+    assert set(ASKED) <= set(text.replace(":", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("python run.py mod", {"model.", "model="}),
+        ("python run.py model=blo", {"model=bloom_176b"}),
+        ("python run.py training.re", {"training.recompute=", "training.recompute_layers="}),
+        ("python run.py -m parallel.t=1,2 schedule=zb_", {"schedule=zb_h1", "schedule=zb_h2"}),
+    ],
+)
+def test_words_complete_in_bash(printed, line, words):
+    assert set(printed("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line))).split()) == words
+
+
+def test_the_completion_can_be_installed(printed):
+    assert "complete -o nospace" in printed("-sc", "install=bash")
+
+
+def test_examples_of_small_functions_hold():
+    for module in (helping, checks):
+        assert doctest.testmod(module).failed == 0
