@@ -34,11 +34,17 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
     return environment.get_template("report.html.jinja").render(
         document=document,
         kind=lambda block: type(block).__name__,
+        is_picture=_is_picture,
         style=_own("report.css"),
-        plotly_js=_plotly_js() if any(isinstance(view, Chart) for view in figures.pictures(document)) else "",
+        plotly_js=_plotly_js() if any(map(_is_picture, figures.pictures(document))) else "",
         picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
         plot=plots.plot,
     )
+
+
+def _is_picture(block: object) -> bool:
+    """Whether ``plots.plot`` takes it: it has a caption."""
+    return hasattr(block, "caption")
 
 
 def _own(name: str) -> Markup:
