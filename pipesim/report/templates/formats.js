@@ -29,8 +29,10 @@ const plain = value => {
     const text = fixed(value, Math.max(0, 3 - exponent));
     return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
   }
-  const halfway = /^(-?\d\.\d[02468])5(e\+(?:1\d|20))$/;  // to the even one; beyond, no such number is exact
-  const rounded = halfway.test(shortest) ? shortest.replace(halfway, "$1$2") : value.toExponential(2);
+  const digits = shortest.split("e")[0];  // halfway between two, exactly, to the even one
+  const halfway = exponent > 0 && /\.\d[02468]5$/.test(digits)
+    && BigInt(value) === BigInt(digits.replace(".", "")) * 10n ** BigInt(exponent - 3);
+  const rounded = halfway ? `${digits.slice(0, -1)}e${exponent}` : value.toExponential(2);
   return rounded.replace("e+", "e");
 };
 
