@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import Literal
 
 from rich.cells import cell_len
@@ -93,7 +94,7 @@ def _number(value: float) -> str:
     """Four significant digits, all of them before the point; tiny and huge values with an exponent."""
     if value == 0:
         return "0"
-    exponent = math.floor(math.log10(abs(value)))
+    exponent = Decimal(value).adjusted()  # exact, as a logarithm is not beside powers of ten
     if not -4 <= exponent < 12:
         mantissa, power = f"{value:.2e}".split("e")
         return f"{mantissa}e{int(power)}"

@@ -4,10 +4,8 @@
 const fixed = (value, decimals) => {
   if (Math.abs(value) >= 1e21) return grouped(String(BigInt(value))) + (decimals ? "." + "0".repeat(decimals) : "");
   let text = value.toFixed(decimals);
-  if (Math.abs(value * 2 ** (decimals + 1)) % 2 === 1) {
-    const below = Math.floor(value * 10 ** decimals);
-    text = ((below % 2 ? below + 1 : below) / 10 ** decimals).toFixed(decimals);
-  }
+  const halfway = Math.abs(value * 2 ** (decimals + 1)) % 2 === 1, last = Number(text.at(-1));
+  if (halfway && last % 2) text = text.slice(0, -1) + (last - 1);
   if (Number(text) === 0) text = text.replace("-", "");
   const [whole, part] = text.split(".");
   return grouped(whole) + (part ? "." + part : "");
