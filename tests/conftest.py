@@ -30,17 +30,20 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Opens HTML text from a file; in the end no page may have complained or asked for anything else."""
+    """Opens HTML text from a file; in the end no page that is ``heard`` may have complained or asked for anything else."""
     complaints: list[str] = []
     contexts = []
 
-    def opened(html: str, width: int = 1280, hash: str = "", **options: Any) -> Any:
+    def opened(html: str, width: int = 1280, hash: str = "", heard: bool = True, **options: Any) -> Any:
         file = tmp_path / f"page-{len(contexts)}.html"
         file.write_text(html, encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(15_000)
+        if not heard:
+            page.goto(file.as_uri() + hash)
+            return page
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
         page.on("request", lambda asked: None if _is_within(asked.url, file) else complaints.append(asked.url))

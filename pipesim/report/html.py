@@ -69,6 +69,6 @@ def _picture(view: Chart | TimelineView, svg: str) -> Markup:
     if isinstance(view, TimelineView):
         return Markup(svg)
     data = base64.b64encode(svg.encode()).decode()
-    return Markup('<img class="twin" src="data:image/svg+xml;base64,{}" alt="{}">').format(
-        data, formats.clean(view.title)
-    )
+    return Markup(
+        '<img class="twin" loading="lazy" decoding="async" src="data:image/svg+xml;base64,{}" alt="{}">'
+    ).format(data, formats.clean(view.title))

@@ -44,6 +44,9 @@ const plotly = () => unpacked ??= unpack(document.getElementById("plotly").textC
   return window.Plotly;
 });
 
+/** Without Plotly's button that sends a chart to its makers. */
+const CONFIG = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["sendChartToCloud"], plotlyServerURL: ""};
+
 /** Charts are drawn when they come near; until then, and on paper, their picture stands there. */
 const setUpCharts = () => {
   const watch = new IntersectionObserver(async seen => {
@@ -52,7 +55,7 @@ const setUpCharts = () => {
       const {data, layout} = JSON.parse(target.querySelector(".plot").textContent);
       const {newPlot} = await plotly();
       target.classList.add("live");
-      await newPlot(target.querySelector(".chart"), data, layout, {responsive: true, displaylogo: false});
+      await newPlot(target.querySelector(".chart"), data, layout, CONFIG);
     }
   }, {rootMargin: "400px"});
   for (const figure of document.querySelectorAll("figure.picture")) watch.observe(figure);

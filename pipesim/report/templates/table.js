@@ -72,6 +72,7 @@ const setUpTable = block => {
       fields.append(...data.heads.map((head, at) => {
         const cell = document.createElement("td"), field = cell.appendChild(document.createElement("input"));
         field.type = "search";
+        field.size = 1;
         field.ariaLabel = filled(words.filter_by, {column: head.title.slice(0, 100)});
         field.placeholder = ["text", "flag"].includes(head.kind) ? words.contains : `< > 1..9 ${head.sign}`.trim();
         field.oninput = arrange;
