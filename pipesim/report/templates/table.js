@@ -127,7 +127,8 @@ const setUpTable = block => {
     }[event.key];
     if (next) enter(next);
     if (event.key.startsWith("Arrow")) event.preventDefault();
-    if (event.key === "Enter" || ((event.ctrlKey || event.metaKey) && event.key === "c")) copy(raw(await value(cell)));
+    const copying = (event.ctrlKey || event.metaKey) && event.key === "c" && getSelection().isCollapsed;
+    if (event.key === "Enter" || copying) copy(raw(await value(cell)));
   };
   enter(body.rows[0]?.cells[0], false);
 };
