@@ -315,6 +315,8 @@ def test_hostile_and_endless_names_are_text_and_stay_in_the_page(open_page: Any)
     page.wait_for_function("document.querySelector('.pager span').innerText.startsWith('Rows 101')")
     assert page.locator("tbody td").first.inner_text() == HOSTILE.replace("\u202e", "\ufffd")
     assert page.locator("tbody script, tbody img").count() == 0
+    assert max(map(len, page.locator(".legendtext").all_text_contents())) <= 61
+    assert page.locator("nav").bounding_box()["height"] < 100
     assert page.locator("tbody tr").nth(1).bounding_box()["height"] < 300
     for width in (375, 1280, 1920):
         page.set_viewport_size({"width": width, "height": 900})

@@ -47,6 +47,10 @@ const plotly = () => unpacked ??= unpack(document.getElementById("plotly").textC
 /** Without Plotly's button that sends a chart to its makers. */
 const CONFIG = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["sendChartToCloud"], plotlyServerURL: ""};
 
+/** Names that are no longer than a legend is wide; Plotly reads them as HTML, so no half of an escape is left. */
+const short = text => typeof text === "string" && text.length > 60 ? text.slice(0, 60).replace(/&[^;]*$/, "") + "…" : text;
+const shortened = trace => ({...trace, name: short(trace.name), text: Array.isArray(trace.text) ? trace.text.map(short) : trace.text});
+
 /** Charts are drawn when they come near; until then, and on paper, their picture stands there. */
 const setUpCharts = () => {
   const watch = new IntersectionObserver(async seen => {
@@ -55,7 +59,7 @@ const setUpCharts = () => {
       const {data, layout} = JSON.parse(target.querySelector(".plot").textContent);
       const {newPlot} = await plotly();
       target.classList.add("live");
-      await newPlot(target.querySelector(".chart"), data, layout, CONFIG);
+      await newPlot(target.querySelector(".chart"), data.map(shortened), layout, CONFIG);
     }
   }, {rootMargin: "400px"});
   for (const figure of document.querySelectorAll("figure.picture")) watch.observe(figure);
