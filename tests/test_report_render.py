@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import random
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -322,6 +323,16 @@ def test_a_large_table_stands_in_the_page_only_in_part() -> None:
     [data] = map(json.loads, packed(page, 'class="columns"'))
     assert data["columns"][1] == [i * 1e9 for i in range(10_000)]
     assert len(page) < 300_000
+
+
+@pytest.mark.slow
+def test_ten_thousand_rows_of_thirty_random_numbers_and_a_chart_stay_under_six_megabytes() -> None:
+    dice = random.Random(1)
+    columns = tuple(Column(title=f"item {k}", kind="seconds") for k in range(30))
+    table = Table(
+        title="Many", columns=columns, rows=tuple(tuple(dice.random() for _ in columns) for _ in range(10_000))
+    )
+    assert len(to_html(document(table, CHART))) < 6_000_000
 
 
 def test_the_row_that_stands_out_does_so_everywhere() -> None:
