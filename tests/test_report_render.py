@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import random
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Literal
 from xml.etree import ElementTree
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from pipesim.report import page_words
 from pipesim.report.document import (
     Axis,
     Chart,
@@ -27,6 +31,8 @@ from pipesim.report.document import (
 from pipesim.report.figures import figures
 from pipesim.report.html import to_html
 from pipesim.report.markdown import to_markdown
+from pipesim.report.packed import unpack
+from pipesim.report.page_table import file_name
 from pipesim.report.terminal import print_document
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
@@ -82,7 +88,14 @@ def in_terminal(shown: Document, **console: object) -> str:
 
 
 def json_of_charts(page: str) -> list[dict[str, object]]:
-    return [json.loads(text) for text in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page)]
+    return [
+        json.loads(text)
+        for text in re.findall(r'<script type="application/json" class="plot"[^>]*>(.*?)</script>', page)
+    ]
+
+
+def packed(page: str, attribute: str) -> list[str]:
+    return [unpack(text) for text in re.findall(rf'<script type="text/plain" {attribute}>(.*?)</script>', page)]
 
 
 class Elements(HTMLParser):
@@ -228,7 +241,9 @@ def test_two_renders_are_the_same_bytes() -> None:
 
 def test_a_page_without_charts_has_no_plotly() -> None:
     assert len(to_html(WITHOUT_CHART)) < 300_000
-    assert to_html(WHOLE).count("Plotly, Inc.") >= 1
+    assert packed(to_html(WITHOUT_CHART), 'id="plotly"') == []
+    [script] = packed(to_html(WHOLE), 'id="plotly"')
+    assert "Plotly, Inc." in script
 
 
 def test_a_page_with_two_charts_has_plotly_once() -> None:
@@ -250,7 +265,8 @@ def test_a_page_says_its_language() -> None:
 
 
 def test_a_page_interprets_nothing_from_a_name() -> None:
-    for shown, scripts in ((WITHOUT_CHART, 1), (WHOLE, 3)):  # the sorting; plotly and the chart's data
+    # of the page and its words and the table; of plotly and the chart
+    for shown, scripts in ((WITHOUT_CHART, 3), (WHOLE, 5)):
         page = to_html(shown)
         assert len(Elements(page).of("script")) == scripts
         assert "<script>alert" not in page
@@ -266,12 +282,59 @@ def test_plotly_gets_names_escaped_because_it_reads_them_as_html() -> None:
     assert [trace["mode"] for trace in traces] == ["markers+text", "markers+text", "lines"]
 
 
-def test_cells_of_a_page_carry_their_raw_values_for_sorting() -> None:
-    cells = Elements(to_html(WITHOUT_CHART)).of("td")
-    assert [cell.get("data-number") for cell in cells[:4]] == [None, "20200000000.0", "0.0794", None]
-    assert cells[0]["data-text"] == "4 × 12 × 8"
-    assert not {"data-number", "data-text"} & set(cells[6])  # the missing value
+def test_a_page_holds_the_raw_values_of_its_tables() -> None:
+    odd = Table(
+        title="Odd: a/b",
+        columns=(Column(title="bytes", kind="bytes"), Column(title="n", kind="count"), Column(title="name")),
+        rows=((20.2e9, 7, "</script>"), (math.nan, None, "a\x00b"), (math.inf, (3, 4), ""), (-math.inf, True, None)),
+        emphasis=frozenset({2}),
+    )
+    [data] = map(json.loads, packed(to_html(document(odd)), 'class="columns"'))
+    assert data["columns"] == [
+        [20.2e9, None, math.inf, -math.inf],
+        [7, None, [3, 4], True],
+        ["</script>", "a\ufffdb", "", None],
+    ]
+    assert data["emphasis"] == [2]
+    assert data["file"] == "Odd-a-b.csv"
+    assert [(head["unit"], head["whole"], head["size"], head["sign"]) for head in data["heads"]] == [
+        ("bytes", False, 1e9, "GB"), ("", True, 1.0, ""), ("", True, 1.0, ""),
+    ]  # fmt: skip
+
+
+def test_the_file_of_a_table_is_called_as_it_asks() -> None:
+    assert file_name(replace(TABLE, slug="ranked")) == "ranked.csv"
+    assert file_name(replace(TABLE, title="../" * 99)) == "table.csv"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_has_its_own_words_in_every_language(language: Literal["en", "zh"]) -> None:
+    page = to_html(replace(WHOLE, language=language))
+    assert page_words.WORDS[language].keys() == page_words.WORDS["en"].keys()
+    for word in ("skip", "theme", "download"):
+        assert page_words.WORDS[language][word] in page
+    assert (page_words.WORDS["en"]["download"] in page) == (language == "en")
+
+
+def test_a_large_table_stands_in_the_page_only_in_part() -> None:
+    large = replace(TABLE, rows=tuple((f"name {i}", i * 1e9, i / 1e4, "") for i in range(10_000)))
+    page = to_html(document(large))
+    assert 100 < len(Elements(page).of("tr")) < 110
+    [data] = map(json.loads, packed(page, 'class="columns"'))
+    assert data["columns"][1] == [i * 1e9 for i in range(10_000)]
+    assert len(page) < 300_000
+
+
+@pytest.mark.slow
+def test_ten_thousand_rows_of_thirty_random_numbers_and_a_chart_stay_under_six_megabytes() -> None:
+    dice = random.Random(1)
+    columns = tuple(Column(title=f"item {k}", kind="seconds") for k in range(30))
+    table = Table(
+        title="Many", columns=columns, rows=tuple(tuple(dice.random() for _ in columns) for _ in range(10_000))
+    )
+    assert len(to_html(document(table, CHART))) < 6_000_000
 
 
 def test_the_row_that_stands_out_does_so_everywhere() -> None:
-    assert [row.get("class") for row in Elements(to_html(document(TABLE))).of("tr")] == [None, "stands-out", None]
+    rows = [row.get("class") for row in Elements(to_html(document(TABLE))).of("tr")]
+    assert rows == [None, "filters", "stands-out", None]

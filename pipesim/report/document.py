@@ -24,13 +24,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of raw values, one per column; ``emphasis`` are the indices of rows that stand out (the best, a total)."""
+    """Rows of raw values, one per column; ``emphasis`` are the indices of rows that stand out (the best, a total).
+
+    ``slug`` names the file into which a page saves it; without one the title does.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     emphasis: frozenset[int] = frozenset()
     note: str = ""
+    slug: str = ""
 
     def __post_init__(self) -> None:
         assert all(len(row) == len(self.columns) for row in self.rows)

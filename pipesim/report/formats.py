@@ -1,9 +1,14 @@
-"""How values read: human units for every ``Kind`` of a report's columns, and padding that knows wide characters."""
+"""How values read: human units for every ``Kind`` of a report's columns, and padding that knows wide characters.
+
+A page's script formats the rows that it shows later: ``templates/formats.js`` gets the tables below and does what ``show``
+does, which a browser test compares.
+"""
 
 from __future__ import annotations
 
 import math
-import unicodedata
+import re
+from decimal import Decimal
 from typing import Literal
 
 from rich.cells import cell_len
@@ -12,7 +17,7 @@ from pipesim.report.document import Cell, Kind
 
 NOTHING = "–"
 
-_UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
+UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
     "bytes": ((1e15, " PB", 1), (1e12, " TB", 1), (1e9, " GB", 1), (1e6, " MB", 1), (1e3, " kB", 1), (1, " B", 0)),
     "seconds": ((1, " s", 2), (1e-3, " ms", 1), (1e-6, " µs", 1), (1e-9, " ns", 1)),
     "parameters": ((1e12, "T", 2), (1e9, "B", 2), (1e6, "M", 1), (1e3, "K", 1), (1, "", 0)),
@@ -21,9 +26,10 @@ _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
 }
 """Size of a unit in SI, its sign and its decimals, the largest first."""
 
-_LONGEST_TUPLE = 8
+LONGEST_TUPLE = 8
+"""Longer ones show their first two parts and the last."""
 
-_UNSEEN = "\ufffe\uffff\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+_UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
 
 
 def show(value: Cell, kind: Kind) -> str:
@@ -42,14 +48,14 @@ def show(value: Cell, kind: Kind) -> str:
         return "yes" if value else "no"
     if not math.isfinite(value):
         return NOTHING if math.isnan(value) else "∞" if value > 0 else "-∞"
-    if kind in _UNITS:
+    if kind in UNITS:
         return _with_unit(value, kind)
     return f"{value:,}" if isinstance(value, int) else _number(value)
 
 
 def human_scale(kind: Kind, largest: float) -> tuple[float, str]:
     """The unit for an axis that reaches ``largest``: what to divide by, and the unit's sign ("" for bare numbers)."""
-    if kind not in _UNITS:
+    if kind not in UNITS:
         return 1.0, ""
     size, sign, _ = _unit(largest, kind)
     return float(size), sign.strip()
@@ -66,19 +72,12 @@ def clean(text: str) -> str:
     """Without control characters, which XML forbids and terminals obey, and without signs that turn the direction of
     reading, with which a name can look like another; line feeds stay.
     """
-    return "".join(_visible(character) for character in text)
-
-
-def _visible(character: str) -> str:
-    if character == "\t":
-        return " "
-    forbidden = unicodedata.category(character) in ("Cc", "Cs") or character in _UNSEEN
-    return "\N{REPLACEMENT CHARACTER}" if forbidden and character != "\n" else character
+    return _UNSEEN.sub(lambda sign: " " if sign[0] == "\t" else "\N{REPLACEMENT CHARACTER}", text)
 
 
 def _unit(value: float, kind: Kind) -> tuple[float, str, int]:
     """The largest unit of which the value has at least one, counting what would be rounded up to 1000 of the next."""
-    units = _UNITS[kind]
+    units = UNITS[kind]
     if value == 0:
         return next((unit for unit in units if unit[0] == 1), units[-1])
     return next((unit for unit in units if abs(value) >= 0.99995 * unit[0]), units[-1])
@@ -95,7 +94,7 @@ def _number(value: float) -> str:
     """Four significant digits, all of them before the point; tiny and huge values with an exponent."""
     if value == 0:
         return "0"
-    exponent = math.floor(math.log10(abs(value)))
+    exponent = Decimal(value).adjusted()  # exact, as a logarithm is not beside powers of ten
     if not -4 <= exponent < 12:
         mantissa, power = f"{value:.2e}".split("e")
         return f"{mantissa}e{int(power)}"
@@ -106,6 +105,6 @@ def _number(value: float) -> str:
 def _tuple(values: tuple[int, ...]) -> str:
     if not values:
         return NOTHING
-    if len(values) > _LONGEST_TUPLE:
+    if len(values) > LONGEST_TUPLE:
         return f"{values[0]} {values[1]} … {values[-1]}"
     return " ".join(map(str, values))

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
-from pipesim.report import figures, plots
-from pipesim.report.document import Cell, Chart, Document, TimelineView
-from pipesim.report.formats import clean, show
+from pipesim.report import figures, formats, packed, page_table, page_words, plots
+from pipesim.report.document import Chart, Document, Table, TimelineView
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_SCRIPTS = ("formats.js", "filters.js", "csv.js", "table.js", "page.js")
 
 
 def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
-    """Plotly's 5 MB of JavaScript come along only if there is a chart to show.
+    """Plotly's JavaScript comes along, packed, only if there is a chart to show.
 
     ``drawn`` are the pictures as ``figures.figures`` gives them, if they are there already.
     """
@@ -30,14 +29,20 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(show=show, clean=clean, sort_key=_sort_key)
+    environment.filters.update(show=formats.show, clean=formats.clean)
     return environment.get_template("report.html.jinja").render(
         document=document,
+        words=page_words.WORDS[document.language],
         kind=lambda block: type(block).__name__,
+        is_picture=_is_picture,
         style=_own("report.css"),
-        plotly_js=_plotly_js() if any(isinstance(view, Chart) for view in figures.pictures(document)) else "",
+        script=Markup("\n").join(map(_own, _SCRIPTS)),
+        rules=_rules(),
+        plotly=packed.plotly_js() if any(map(_is_picture, figures.pictures(document))) else "",
         picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
         plot=plots.plot,
+        rows_at_once=page_table.rows_at_once,
+        columns=_columns,
     )
 
 
@@ -45,24 +50,25 @@ def _own(name: str) -> Markup:
     return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
 
 
-def _plotly_js() -> Markup:
-    from plotly.offline import get_plotlyjs
+def _is_picture(block: object) -> bool:
+    """Whether ``plots.plot`` takes it: it has a caption."""
+    return hasattr(block, "caption")
 
-    return Markup(get_plotlyjs())
+
+def _rules() -> dict[str, object]:
+    """What ``formats.show`` goes by, for the script that shows the rows that are not in the page yet."""
+    return {"units": formats.UNITS, "nothing": formats.NOTHING, "longest": formats.LONGEST_TUPLE}
+
+
+def _columns(table: Table) -> str:
+    return packed.pack(page_table.columns_json(table))
 
 
 def _picture(view: Chart | TimelineView, svg: str) -> Markup:
-    """A timeline inline, for its tooltips; a chart as an image, because it stands in only where scripts do not run."""
+    """A timeline inline, for its tooltips; a chart as an image, for paper and for where scripts do not run."""
     if isinstance(view, TimelineView):
         return Markup(svg)
     data = base64.b64encode(svg.encode()).decode()
-    return Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">').format(data, clean(view.title))
-
-
-def _sort_key(value: Cell) -> float | str | None:
-    """The raw value to sort by; of a tuple its largest part."""
-    if isinstance(value, tuple):
-        return max(value, default=None)
-    if isinstance(value, str):
-        return clean(value)
-    return None if value is None or math.isnan(value) else float(value)
+    return Markup(
+        '<img class="twin" loading="lazy" decoding="async" src="data:image/svg+xml;base64,{}" alt="{}">'
+    ).format(data, formats.clean(view.title))
