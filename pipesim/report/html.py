@@ -11,7 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipesim.report import figures, plots
-from pipesim.report.document import Cell, Chart, Document, TimelineView
+from pipesim.report.document import Cell, Document, Picture, TimelineView
 from pipesim.report.formats import clean, show
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -33,9 +33,9 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
     environment.filters.update(show=show, clean=clean, sort_key=_sort_key)
     return environment.get_template("report.html.jinja").render(
         document=document,
-        kind=lambda block: type(block).__name__,
+        kind=lambda block: "Chart" if isinstance(block, Picture) else type(block).__name__,
         style=_own("report.css"),
-        plotly_js=_plotly_js() if any(isinstance(view, Chart) for view in figures.pictures(document)) else "",
+        plotly_js=_plotly_js() if any(isinstance(view, Picture) for view in figures.pictures(document)) else "",
         picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
         plot=plots.plot,
     )
@@ -51,7 +51,7 @@ def _plotly_js() -> Markup:
     return Markup(get_plotlyjs())
 
 
-def _picture(view: Chart | TimelineView, svg: str) -> Markup:
+def _picture(view: Picture | TimelineView, svg: str) -> Markup:
     """A timeline inline, for its tooltips; a chart as an image, because it stands in only where scripts do not run."""
     if isinstance(view, TimelineView):
         return Markup(svg)

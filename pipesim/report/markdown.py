@@ -8,7 +8,7 @@ from urllib.parse import quote
 from rich.cells import cell_len
 
 from pipesim.report import timeline_text
-from pipesim.report.document import Block, Cell, Chart, Column, Document, Table, TimelineView
+from pipesim.report.document import Block, Cell, Column, Document, Picture, Table, TimelineView
 from pipesim.report.formats import clean, pad, show
 
 
@@ -26,7 +26,7 @@ def _block(block: Block, document: Document) -> list[str]:
         return [_escape(block)]
     if isinstance(block, Table):
         return [f"### {_line(block.title)}", _table(block), *([_escape(block.note)] if block.note else [])]
-    if isinstance(block, Chart):
+    if isinstance(block, Picture):
         return [_picture(block, document.figure_folder), *([_escape(block.caption)] if block.caption else [])]
     if isinstance(block, TimelineView):
         return _timeline(block, document)
@@ -40,7 +40,7 @@ def _timeline(view: TimelineView, document: Document) -> list[str]:
     return [heading, *(["\n".join(["```text", *lines, "```"])] if lines else []), picture]
 
 
-def _picture(view: Chart | TimelineView, folder: str) -> str:
+def _picture(view: Picture | TimelineView, folder: str) -> str:
     return f"![{_line(view.title)}]({quote(f'{folder}{view.slug}.svg')})"
 
 
