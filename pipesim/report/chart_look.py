@@ -36,6 +36,8 @@ _LOOKS = (
 SCALE = "cividis_r"
 """For values, small ones bright: it reads the same with every kind of colour blindness (Nunez et al., PLoS ONE 13(7), 2018)."""
 
+WIDTH = 8.0
+
 _RC: dict[Any, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "pipesim", "font.family": "DejaVu Sans", "font.size": 10,
     "text.parse_math": False, "text.usetex": False,
@@ -51,15 +53,17 @@ def look(index: int) -> Look:
     return Look(colour.colour, shape.marker, shape.symbol)
 
 
-def svg(height: float, paint: Callable[[Figure], None]) -> str:
-    """A figure 8 inches wide; the same bytes every time. Text stays text, so that a viewer's own fonts show Chinese."""
+def svg(height: float, paint: Callable[[Figure], None], *, placed: bool = False) -> str:
+    """A figure ``WIDTH`` inches wide; the same bytes every time. Text stays text, so that a viewer's own fonts show
+    Chinese. ``placed`` is what places everything itself, which saves measuring all of it twice.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
     out = io.StringIO()
     with matplotlib.rc_context(_RC), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the viewer's fonts have it
-        figure = Figure(figsize=(8, height), layout="constrained")
+        figure = Figure(figsize=(WIDTH, height), layout=None if placed else "constrained")
         paint(figure)
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return out.getvalue()

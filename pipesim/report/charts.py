@@ -87,7 +87,8 @@ def _plot(figure: Figure, axes: Axes, chart: Chart) -> None:
 
 def _label(figure: Figure, axes: Axes, marks: list[Mark]) -> None:
     """Names the first marks, each where it covers no other name and no mark; where that is nowhere, not at all."""
-    figure.draw_without_rendering()  # settles where everything is
+    figure.draw_without_rendering()  # settles where everything is, once
+    figure.set_layout_engine("none")
     frame = axes.get_window_extent()
     taken = [_around(*axes.transData.transform((mark.x, mark.y))) for mark in marks]
     for mark in marks[:MAX_LABELS]:

@@ -61,7 +61,8 @@ def _paint(figure: Figure, bars: Bars) -> None:
         )  # fmt: skip
         before = [so_far + part for so_far, part in zip(before, parts, strict=True)]
     for place, end, total in zip(places, before, found.totals, strict=True):
-        axes.annotate(total, (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8, color="#333333")
+        where = {"textcoords": "offset points", "va": "center", "in_layout": False}
+        axes.annotate(total, (end, place), (4, 0), fontsize=8, color="#333333", **where)  # type: ignore[arg-type]
     if found.x_limit:
         axes.axvline(found.x_limit[0], color="#555555", linestyle="--", linewidth=1.2, label=found.x_limit[1])
     axes.set_title(clean(bars.title), loc="left", fontweight="bold")

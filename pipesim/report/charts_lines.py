@@ -118,7 +118,9 @@ def _parallel(axes: Axes, shown: Parallel) -> None:
     for k, each in enumerate(found):
         axes.axvline(k, color="#555555", linewidth=0.8)
         for place, text in each.ticks:
-            axes.annotate(text, (k, place), (3, 2), textcoords="offset points", fontsize=7.5, color="#333333")
+            axes.annotate(
+                text, (k, place), (3, 2), textcoords="offset points", fontsize=7.5, color="#333333", in_layout=False
+            )
     axes.set_xticks(range(len(found)), [each.title for each in found], fontsize=8, rotation=_slant(found), ha="center")
     axes.set_yticks([])
     axes.grid(visible=False)

@@ -215,10 +215,18 @@ def _place(row: Row, rank: int, say: Say) -> str:
     return say(", ", "、").join(place for place, at in places.items() if at == rank)
 
 
-_CAUSES = {
-    "imbalance": ("imbalance", "不均衡"),
-    "dependency": ("dependency", "依赖"),
-    "travel": ("travel", "传输途中"),
+_CAUSES_ZH = {
+    "warm up": "预热",
+    "hand over": "等待交出结果",
+    "sending": "正在发送",
+    "imbalance": "不均衡",
+    "waiting": "等待他人",
+    "link busy": "链路占用",
+    "travel": "传输途中",
+    "delay": "原因不明",
+    "cool down": "排空",
+    "barrier": "优化器屏障",
+    "unused": "没有工作",
 }
 
 
@@ -226,7 +234,8 @@ def idle(row: Row, idle_s: Mapping[str, float], say: Say) -> Table:
     """Why ranks stand still, as the mean over ranks; the causes sum to the bubble."""
     ranks, makespan_s = row["p"], row["makespan_s"]
     lines = [
-        (word(cause, _CAUSES, say), seconds / ranks, seconds / ranks / makespan_s) for cause, seconds in idle_s.items()
+        (say(cause, _CAUSES_ZH[cause]), seconds / ranks, seconds / ranks / makespan_s)
+        for cause, seconds in idle_s.items()
     ]
     total_s = sum(idle_s.values()) / ranks
     return Table(

@@ -11,6 +11,9 @@ from pipesim.report.document import Bars
 from pipesim.report.formats import show
 from pipesim.report.plot_layout import layout, line_across, titled
 
+_BAR, _REST = 30, 170
+"""Pixels of a bar with its gap, and of everything above and below the bars."""
+
 
 def plot(bars: Bars) -> dict[str, Any]:
     found = stacked(bars)
@@ -57,7 +60,10 @@ def plot(bars: Bars) -> dict[str, Any]:
             "tickvals": places, "ticktext": names, "range": [len(names) - 0.5, -0.5], "automargin": True, "showgrid": False,
         },
     }  # fmt: skip
-    return {"data": traces, "layout": layout(170 + 30 * len(names), **axes, barmode="stack", bargap=0.28)}
+    high = _BAR * len(names)
+    legend = {"orientation": "h", "y": -56 / high, "traceorder": "normal"}
+    more = {"barmode": "stack", "bargap": 0.28, "legend": legend}
+    return {"data": traces, "layout": layout(_REST + high, **axes, **more)}
 
 
 def _said(item: str, part: float, total: float, bars: Bars) -> str:

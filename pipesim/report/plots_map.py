@@ -51,10 +51,10 @@ def plot(shown: HeatMap) -> dict[str, Any]:
         ]
     bar = {"title": {"text": html.escape(found.title), "side": "right"}, "thickness": 12}
     scale = {"colorscale": "Cividis", "reversescale": True, "cmin": found.low, "cmax": found.high, "colorbar": bar}
-    margin = {"l": 48, "r": 8, "t": 4, "b": 4}
+    margin = {"l": 48, "r": 8, "t": 28, "b": 4}
     return {
         "data": traces,
-        "layout": layout(whole, **axes, annotations=notes, coloraxis=scale, showlegend=False, margin=margin),
+        "layout": layout(whole + 32, **axes, annotations=notes, coloraxis=scale, showlegend=False, margin=margin),
     }
 
 

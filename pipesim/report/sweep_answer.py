@@ -54,11 +54,15 @@ def _answer(order: Sequence[Row], named: Named, say: Say) -> str:
     text += _with_headroom(best, named, say)
     text += say(" ", "") + trust(first, say)
     if first["costs"] == "full":
-        equal = show(EQUAL, "percent").replace(".0", "")
+        equal = _equal()
         text += say(
             f" Take layouts within {equal} of each other as equally fast.", f"相差 {equal} 以内的布局可视为一样快。"
         )
     return text
+
+
+def _equal() -> str:
+    return show(EQUAL, "percent").replace(".0", "")
 
 
 def _none(order: Sequence[Row], named: Named, say: Say) -> str:
@@ -99,12 +103,12 @@ def _why(first: Row, say: Say) -> str:
     """Its largest items, and the fix that could gain most where that is known."""
     total = first["step_time_s"]
     largest = sorted(TIME_WORDS, key=lambda item: -first[f"{item}_s"])[:4]
-    parts = say(", ", "、").join(
+    parts = say("; ", "；").join(
         f"{say(*TIME_WORDS[item])} {show(first[f'{item}_s'] / total, 'percent')}"
         for item in largest
         if first[f"{item}_s"] > 0
     )
-    return say(f"Why: of its step go to {parts}.", f"原因：一步中{parts}。") + best_fix(first, say)
+    return say(f"Why: most of its step goes to {parts}.", f"原因：一步主要用于{parts}。") + best_fix(first, say)
 
 
 FIXES = {
@@ -142,15 +146,16 @@ def _how_sure(order: Sequence[Row], named: Named, say: Say) -> tuple[str, ...]:
     clear = [row for row in best[1:] if _per_token(row, "step_time_lo_s") > slowest]
     alike = len(best) - 1 - len(clear)
     low, high = (show(best[1][f"step_time_{end}_s"], "seconds") for end in ("lo", "hi"))
+    equal = _equal()
     near = sum(row["tokens_per_s"] * (1 + EQUAL) >= best[0]["tokens_per_s"] for row in best[1:])
     second = say("not distinguishable", "不可区分") if best[1] not in clear else say("clearly slower", "明确更慢")
     text = say(
         f"How sure: the runner-up's interval is {low} to {high}: {second}. Of the {len(best) - 1:,} other "
         "layouts that fit, the "
-        f"intervals of {alike:,} overlap the best's, and {near:,} are within {EQUAL:.0%} of it.",
+        f"intervals of {alike:,} overlap the best's, and {near:,} are within {equal} of it.",
         f"把握：第二名的区间是 {low} 到 {high}：{second}。其余 {len(best) - 1:,} 个放得下的布局中，{alike:,} "
         "个的区间与最优者重叠，"
-        f"{near:,} 个与它相差 {EQUAL:.0%} 以内。",
+        f"{near:,} 个与它相差 {equal} 以内。",
     )
     if clear:
         step = show(clear[0]["step_time_s"], "seconds")

@@ -36,7 +36,6 @@ def _map(rows: Sequence[Row], by: str, pace: Pace, named: Named, say: Say, slug:
     squares: dict[tuple[Any, Any, Any], Row] = {}
     for row in rows:
         squares.setdefault((row[by], row["t"], row["p"]), row)
-    sign = {"micro_batch": "b", "d": "d"}[by]
     word = say(*COLUMN_WORDS[by])
     cut = (
         say(f" The {_PANELS} best of {every} are shown.", f"只显示 {every} 个中最好的 {_PANELS} 个。")
@@ -63,7 +62,7 @@ def _map(rows: Sequence[Row], by: str, pace: Pace, named: Named, say: Say, slug:
         value=Axis(title=pace.title, kind=pace.kind),
         panels=tuple(
             Panel(
-                title=f"{sign}{value}",
+                title=f"{word} {value}",
                 squares=tuple(tuple(_square(squares.get((value, t, p)), pace) for t in ts) for p in ps),
                 names=tuple(tuple(_name(squares.get((value, t, p)), named, say) for t in ts) for p in ps),
             )
@@ -104,7 +103,7 @@ def micro_batches(order: Sequence[Row], named: Named, say: Say, tail: str) -> It
         caption=say(
             "The global batch stays, so a larger micro-batch means fewer of them: from right to left the "
             "bubble grows as "
-            f"(p-1)/(m+p-1). A star is each layout's fastest micro-batch, hollow does not fit. {optimum}",
+            f"(p-1)/(m+p-1) of equal stages. A star is each layout's fastest micro-batch, hollow does not fit. {optimum}",
             "全局批量不变，微批越大个数越少：自右向左，气泡按 (p-1)/(m+p-1) 增长。星号是各布局最快的微批，"
             f"空心为放不下。{optimum}",
         ),

@@ -29,7 +29,7 @@ def _sentence(rows: Sequence[Row], manifest: Mapping[str, Any], say: Say) -> str
     models, clusters, batches = (_listed(rows, name, say) for name in ("model", "cluster", "global_batch"))
     gpus = first.get("cluster", {}).get("gpus")
     machine = clusters + (
-        say(f" with {gpus:,} GPUs", f"（{gpus:,} 个 GPU）") if gpus and len({row["gpus"] for row in rows}) == 1 else ""
+        say(f" with {gpus:,} GPUs", f"（{gpus:,} 个 GPU）") if gpus and len(_values(rows, "gpus")) == 1 else ""
     )
     lengths = _listed(rows, "seq_length", say)
     return say(
@@ -54,7 +54,7 @@ def _listed(rows: Sequence[Row], name: str, say: Say) -> str:
 
 def _axes(rows: Sequence[Row], varied: Sequence[str], manifest: Mapping[str, Any], say: Say) -> tuple[Table, ...]:
     lines: list[tuple[Cell, ...]] = []
-    for name in (*varied, *(["gpus"] if len({row["gpus"] for row in rows}) > 1 else [])):
+    for name in (*varied, *(["gpus"] if len(_values(rows, "gpus")) > 1 else [])):
         values = _values(rows, name)
         more = f", … (+{len(values) - _MOST_VALUES})" if len(values) > _MOST_VALUES else ""
         lines.append((say(*COLUMN_WORDS[name]), len(values), ", ".join(values[:_MOST_VALUES]) + more))
