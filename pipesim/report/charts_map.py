@@ -94,7 +94,11 @@ def _squares(axes: Axes, found: Mapped, k: int, scale: ScalarMappable, place: tu
         for j, text in enumerate(row):
             if text:
                 value = numbers[i][j]
-                colour = "#555555" if math.isnan(value) else _ink(tuple(scale.cmap(float(scale.norm(value)))))
+                colour = (
+                    "#555555"
+                    if math.isnan(value)
+                    else _ink(scale.get_cmap()((value - found.low) / ((found.high - found.low) or 1.0)))
+                )
                 middle = xs[j] + size / 2, ys[i] + _SQUARE / 2
                 axes.text(*middle, text, ha="center", va="center", fontsize=7.5, color=colour)
 

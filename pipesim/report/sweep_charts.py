@@ -188,6 +188,7 @@ def _marks(
     group = group or (lambda row: _fitting(row, say))
     plain = {_fitting(row, say) for row in order}
     exact = [k for k, row in enumerate(order) if k < _EXACT or group(row) not in plain]
+    exact.sort(key=lambda k: group(order[k]) in plain)  # names go to the first ones
     chosen = set(exact)
     marks = [Mark(x=x(row), y=y(row), label=named(row), group=group(row)) for row in (order[k] for k in exact)]
     rest = [row for k, row in enumerate(order) if k not in chosen]
