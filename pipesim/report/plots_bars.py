@@ -11,6 +11,7 @@ from pipesim.report.document import Bars
 from pipesim.report.formats import show
 from pipesim.report.plot_layout import layout, line_across, titled
 
+_STRIPES = {"pattern": {"shape": "/", "fillmode": "overlay", "fgcolor": "#ffffff"}}
 _BAR, _REST = 30, 170
 """Pixels of a bar with its gap, and of everything above and below the bars."""
 
@@ -30,10 +31,7 @@ def plot(bars: Bars) -> dict[str, Any]:
             "y": places,
             "hovertext": [_said(item, mine[key], sum(mine.values()), bars) for mine in raw],
             "hoverinfo": "text",
-            "marker": {
-                "color": look(index).colour,
-                "pattern": {"shape": "/" if is_striped(index) else "", "fgcolor": "#ffffff"},
-            },
+            "marker": {"color": look(index).colour, **(_STRIPES if is_striped(index) else {})},
         }
         for index, ((item, parts), key) in enumerate(zip(found.parts.items(), shown, strict=True))
     ]
@@ -60,7 +58,7 @@ def plot(bars: Bars) -> dict[str, Any]:
             "tickvals": places, "ticktext": names, "range": [len(names) - 0.5, -0.5], "automargin": True, "showgrid": False,
         },
     }  # fmt: skip
-    high = _BAR * len(names)
+    high = _BAR * max(3, len(names))
     legend = {"orientation": "h", "y": -56 / high, "traceorder": "normal"}
     more = {"barmode": "stack", "bargap": 0.28, "legend": legend}
     return {"data": traces, "layout": layout(_REST + high, **axes, **more)}
