@@ -109,7 +109,7 @@ def test_counts_sum_to_all_points(swept: Document) -> None:
     *reasons, last = rows_of(tables["Points that cannot run, counted by reason"])
     assert sum(row["points"] for row in reasons) == last["points"] == len(statuses) - statuses.count("ok")
     keys = {row["mostly, or keys"] for row in reasons if row["outcome"] == "breaks rules"}
-    assert "cluster.gpus, parallel.p, parallel.t" in keys
+    assert "cluster.gpus, parallel.d, parallel.p, parallel.t" in keys
 
 
 def test_bars_sum_to_the_step_and_to_the_memory_of_the_table(swept: Document) -> None:

@@ -37,6 +37,7 @@ SCALE = "cividis_r"
 """For values, small ones bright: it reads the same with every kind of colour blindness (Nunez et al., PLoS ONE 13(7), 2018)."""
 
 WIDTH = 8.0
+_LONGEST = 48
 
 _RC: dict[Any, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "pipesim", "font.family": "DejaVu Sans", "font.size": 10,
@@ -44,6 +45,12 @@ _RC: dict[Any, Any] = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
     "axes.grid": True, "grid.color": "#dddddd",
 }  # fmt: skip
+
+
+def short(name: str) -> str:
+    """A name that leaves room for the picture; the table has it whole."""
+    name = clean(name)
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def look(index: int) -> Look:

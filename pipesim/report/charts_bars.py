@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipesim.report.chart_look import axis_of, legend, look, svg
+from pipesim.report.chart_look import axis_of, legend, look, short, svg
 from pipesim.report.document import Bars
 from pipesim.report.formats import clean, show
 
@@ -31,7 +31,7 @@ def stacked(bars: Bars) -> Stacked:
     totals = [sum(parts) for _, parts in bars.bars]
     size, title = axis_of(bars.x, [*totals, *(limit[:1] if limit else ())])
     return Stacked(
-        [clean(name) for name, _ in bars.bars],
+        [short(name) for name, _ in bars.bars],
         {
             clean(item): [parts[k] / size for _, parts in bars.bars]
             for k, item in enumerate(bars.items)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipesim.report.chart_look import axis_of, legend, look, plain_numbers, svg
+from pipesim.report.chart_look import axis_of, legend, look, plain_numbers, short, svg
 from pipesim.report.document import Axis, Curves, Line, Parallel
 from pipesim.report.formats import clean, human_scale, show
 
@@ -55,7 +55,7 @@ def _upright(shown: Parallel, k: int, axis: Axis) -> Upright:
     values = [shown.height(k, row[k]) for row in shown.rows]
     if axis.kind == "text":
         most = max(1, len(shown.choices[k]) - 1)
-        places = [(i / most, clean(name)) for i, name in enumerate(shown.choices[k])]
+        places = [(i / most, short(name)) for i, name in enumerate(shown.choices[k])]
         return Upright(clean(axis.title), [value / most for value in values], places)
     low, high = min(values), max(values)
     size, unit = human_scale(axis.kind, high)
@@ -75,7 +75,7 @@ def _curves(figure: Figure, axes: Axes, shown: Curves) -> None:
     found = scaled(shown)
     for index, (line, xs, ys) in enumerate(found.lines):
         style = look(index)
-        axes.plot(xs, ys, color=style.colour, linewidth=1.4, label=clean(line.name), marker=style.marker, markersize=5)
+        axes.plot(xs, ys, color=style.colour, linewidth=1.4, label=short(line.name), marker=style.marker, markersize=5)
         hollow = sorted(line.hollow)
         axes.plot(
             [xs[k] for k in hollow], [ys[k] for k in hollow], color=style.colour, linestyle="none", marker=style.marker,
@@ -86,11 +86,11 @@ def _curves(figure: Figure, axes: Axes, shown: Curves) -> None:
                 xs[line.best], ys[line.best], color=style.colour, linestyle="none", marker="*", markersize=15,
                 markeredgecolor="white",
             )  # fmt: skip
-    axes.set_title(clean(shown.title), loc="left", fontweight="bold")
+    axes.set_title(short(shown.title), loc="left", fontweight="bold")
     axes.set(xlabel=found.x_title, ylabel=found.y_title)
     _logarithmic(axes, shown)
     axes.margins(0.08)
-    legend(figure, [line.name for line in shown.lines])
+    legend(figure, [short(line.name) for line in shown.lines])
 
 
 def _logarithmic(axes: Axes, shown: Curves) -> None:
@@ -125,7 +125,7 @@ def _parallel(axes: Axes, shown: Parallel) -> None:
     axes.set_yticks([])
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
-    axes.set_title(clean(shown.title), loc="left", fontweight="bold")
+    axes.set_title(short(shown.title), loc="left", fontweight="bold")
 
 
 def _slant(found: Sequence[Upright]) -> int:

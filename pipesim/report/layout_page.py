@@ -103,7 +103,7 @@ def _seconds(row: Row, say: Say) -> Bars:
         ),
         x=Axis(title=say("seconds of a step", "一步的秒数"), kind="seconds"),
         items=tuple(say(*words) for words in TIME_WORDS.values()),
-        bars=((layout_name(row), tuple(row[f"{item}_s"] for item in TIME_WORDS)),),
+        bars=((layout_name(row), tuple(max(0.0, row[f"{item}_s"]) for item in TIME_WORDS)),),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pipesim.report.chart_look import look
 from pipesim.report.charts_bars import is_striped, stacked
 from pipesim.report.document import Bars
-from pipesim.report.formats import show
+from pipesim.report.formats import clean, show
 from pipesim.report.plot_layout import layout, line_across, titled
 
 _STRIPES = {"pattern": {"shape": "/", "fillmode": "overlay", "fgcolor": "#ffffff"}}
@@ -66,4 +66,4 @@ def plot(bars: Bars) -> dict[str, Any]:
 
 def _said(item: str, part: float, total: float, bars: Bars) -> str:
     share = show(part / total, "percent") if total else ""
-    return html.escape(f"{item}: {show(part, bars.x.kind)} ({share})")
+    return html.escape(f"{clean(item)}: {show(part, bars.x.kind)} ({share})")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from pipesim.report.chart_look import look
+from pipesim.report.chart_look import look, short
 from pipesim.report.charts_lines import FIRST_TO_LAST, scaled, ticks, upright
 from pipesim.report.document import Curves, Line, Parallel
-from pipesim.report.formats import show
+from pipesim.report.formats import clean, show
 from pipesim.report.plot_layout import layout, titled
 
 
@@ -30,10 +30,10 @@ def _trace(index: int, line: Line, xs: list[float], ys: list[float]) -> dict[str
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": html.escape(line.name),
+        "name": html.escape(short(line.name)),
         "x": xs,
         "y": ys,
-        "hovertext": [html.escape(f"{line.labels[k]} ({xs[k]:.4g}, {ys[k]:.4g})") for k in every],
+        "hovertext": [html.escape(f"{clean(line.labels[k])} ({xs[k]:.4g}, {ys[k]:.4g})") for k in every],
         "hoverinfo": "text",
         "line": {"color": style.colour},
         "marker": {"color": style.colour, "symbol": symbols, "size": [15 if k == line.best else 8 for k in every]},

@@ -67,8 +67,8 @@ def ranking(order: Sequence[Row], varied: Sequence[str], say: Say) -> Table:
 
 
 def parts(row: Row) -> tuple[float, ...]:
-    """Seconds of every group of ``TIME_GROUPS``; they sum to the step time."""
-    return tuple(sum(row[f"{item}_s"] for item in items) for _, items in TIME_GROUPS)
+    """Seconds of every group of ``TIME_GROUPS``; they sum to the step time. Rounding leaves none below 0."""
+    return tuple(max(0.0, sum(row[f"{item}_s"] for item in items)) for _, items in TIME_GROUPS)
 
 
 def shares(order: Sequence[Row], named: Named, say: Say) -> Table:
