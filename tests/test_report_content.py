@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipesim import compose, config, study
 from pipesim.calibrate.intervals import REASONS
 from pipesim.plan.space import Space
-from pipesim.report import sweep_charts
+from pipesim.report import sweep_answer, sweep_charts
 from pipesim.report.document import Bars, Chart, Curves, Document, HeatMap, Parallel, Picture, Table, TimelineView
 from pipesim.report.formats import show
 from pipesim.report.layout_tables import _CAUSES_ZH
@@ -269,6 +269,17 @@ def test_both_languages_have_the_same_sections_pictures_and_numbers(swept: Docum
         return [cell for each in tables for row in each.rows for cell in row if isinstance(cell, float)]
 
     assert numbers(chinese) == numbers(swept)
+
+
+def test_what_a_grid_keeps_is_said_in_both_languages() -> None:
+    about = {
+        "kept": "Of 9 points", "evaluated": {"ok": 6, "invalid": 3}, "counts": {"ok": 2},
+        "first_point": {"grid": {"keep": {"top": 2, "per": ["gpus"], "pareto": None}}},
+    }  # fmt: skip
+    assert sweep_answer.kept(about, english) == ("Of 9 points",)
+    (said,) = sweep_answer.kept(about, speaker("zh"))
+    assert said == '共计算了 9 个点（6 个放得下，3 个违反规则），表中保留 2 个；保留规则：top=2，per=["gpus"]。'
+    assert sweep_answer.kept({}, english) == ()
 
 
 def test_every_word_has_its_chinese() -> None:
