@@ -68,8 +68,7 @@ ALLOWED: dict[str, set[str]] = {
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
-        "tasks", "sweeping", "compose", "dry_run", "next_steps",
-        "tracking",
+        "tasks", "sweeping", "compose", "dry_run", "next_steps", "tracking", "calibrate.evidence",
     },
     "comparing": {"checks", "config", "report", "results"},
     "api": {

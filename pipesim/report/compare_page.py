@@ -12,7 +12,8 @@ from pipesim.report.compare_words import HOW_TO_READ, number, speed_up_words, us
 from pipesim.report.compared import Study, best, join, reads, records, with_rank
 from pipesim.report.document import Cell, Column, Document, Section, Table
 from pipesim.report.formats import show
-from pipesim.report.words import layout_name, provenance
+from pipesim.report.provenance import provenance
+from pipesim.report.words import layout_name
 
 GROUPS = ("model", "cluster", "costs")
 """Layouts that differ in these are no alternatives of each other."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from pipesim.report.compare_words import counted, used
 from pipesim.report.compared import Joined, Study, changes, records
 from pipesim.report.document import Axis, Block, Cell, Chart, Column, Mark, Section, Table
 from pipesim.report.formats import show
+from pipesim.report.say import english
 from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, layout_name
 
 MOST_ROWS = 1_000
@@ -56,7 +57,7 @@ def verdicts(pair: Pair) -> Iterator[str]:
         text += f", from {show(float(timed['speed_up'].min()), 'number')} to {show(float(timed['speed_up'].max()), 'number')}."
         if len(cause):
             most = max(sorted(cause.index), key=lambda item: int(cause[item]))
-            text += f" What moved most: {TIME_WORDS[most]}, in {cause[most]:,} of {len(timed):,}."
+            text += f" What moved most: {english(*TIME_WORDS[most])}, in {cause[most]:,} of {len(timed):,}."
         yield text
     fits = [(joined.before["status"] == "ok").to_numpy(bool), (joined.after["status"] == "ok").to_numpy(bool)]
     gained, lost = int((~fits[0] & fits[1]).sum()), int((fits[0] & ~fits[1]).sum())
@@ -102,8 +103,8 @@ def _changes(pair: Pair, moved: pd.DataFrame) -> Table:
         rows.append(
             (
                 layout_name(other, varied), one["step_s"], other["step_s"], change["speed_up"], change["reads"],
-                change["lo"], change["hi"], TIME_WORDS.get(change["time_item"], ""), change["time_item_s"], one["memory_bytes"],
-                other["memory_bytes"], MEMORY_WORDS.get(change["memory_item"], ""), change["memory_item_bytes"], status,
+                change["lo"], change["hi"], _item(TIME_WORDS, change["time_item"]), change["time_item_s"], one["memory_bytes"],
+                other["memory_bytes"], _item(MEMORY_WORDS, change["memory_item"]), change["memory_item_bytes"], status,
             )
         )  # fmt: skip
     left_out = int(moved["changed"].sum()) - len(at)
@@ -119,6 +120,10 @@ def _changes(pair: Pair, moved: pd.DataFrame) -> Table:
         rows=tuple(rows),
         note=f"{left_out:,} smaller changes are not listed." if left_out else "",
     )  # fmt: skip
+
+
+def _item(words: Mapping[str, tuple[str, str]], item: str) -> str:
+    return english(*words[item]) if item else ""
 
 
 _OUTCOMES = {"ok": "fits", "infeasible": "does not fit", "invalid": "breaks rules", "failed": "failed"}
@@ -142,7 +147,7 @@ def _items(joined: Joined) -> Iterator[Table]:
     ):  # fmt: skip
         means = [
             (
-                word,
+                english(*word),
                 float(before[f"{item}_{unit}"].fillna(0.0).mean()),
                 float(after[f"{item}_{unit}"].fillna(0.0).mean()),
             )

@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipesim.report import figures, formats, packed, page_table, page_words, plots
-from pipesim.report.document import Chart, Document, Table, TimelineView
+from pipesim.report.document import Document, Picture, Table, TimelineView
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("formats.js", "filters.js", "csv.js", "table.js", "page.js")
@@ -34,11 +34,11 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
         document=document,
         words=page_words.WORDS[document.language],
         kind=lambda block: type(block).__name__,
-        is_picture=_is_picture,
+        is_picture=lambda block: isinstance(block, Picture),
         style=_own("report.css"),
         script=Markup("\n").join(map(_own, _SCRIPTS)),
         rules=_rules(),
-        plotly=packed.plotly_js() if any(map(_is_picture, figures.pictures(document))) else "",
+        plotly=packed.plotly_js() if any(isinstance(view, Picture) for view in figures.pictures(document)) else "",
         picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
         plot=plots.plot,
         rows_at_once=page_table.rows_at_once,
@@ -50,11 +50,6 @@ def _own(name: str) -> Markup:
     return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
 
 
-def _is_picture(block: object) -> bool:
-    """Whether ``plots.plot`` takes it: it has a caption."""
-    return hasattr(block, "caption")
-
-
 def _rules() -> dict[str, object]:
     """What ``formats.show`` goes by, for the script that shows the rows that are not in the page yet."""
     return {"units": formats.UNITS, "nothing": formats.NOTHING, "longest": formats.LONGEST_TUPLE}
@@ -64,7 +59,7 @@ def _columns(table: Table) -> str:
     return packed.pack(page_table.columns_json(table))
 
 
-def _picture(view: Chart | TimelineView, svg: str) -> Markup:
+def _picture(view: Picture | TimelineView, svg: str) -> Markup:
     """A timeline inline, for its tooltips; a chart as an image, for paper and for where scripts do not run."""
     if isinstance(view, TimelineView):
         return Markup(svg)
