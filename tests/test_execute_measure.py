@@ -112,6 +112,7 @@ def test_measuring_changes_nothing_of_what_is_computed_held_and_sent(name: str, 
     assert set(measured.hops) == {(min(link), max(link)) for link in layout.link_bytes(asked)}
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_processes_are_measured_as_threads_are() -> None:
     asked = one_step("zbv")
@@ -121,6 +122,7 @@ def test_processes_are_measured_as_threads_are() -> None:
     assert measured.hops.keys() == {(0, 1)}
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_the_predicted_makespan_of_two_processes_is_within_a_tenth() -> None:
     """Stages of tens of milliseconds, the median of five repeats."""

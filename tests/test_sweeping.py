@@ -291,6 +291,7 @@ def test_the_report_of_a_large_sweep_is_made_from_its_best_rows_and_again_from_i
     assert content(folder) == before
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["processes", "ray", "dask", "submitit"])
 def test_every_engine_gives_the_same_bytes(sweep, default, name):
@@ -332,6 +333,7 @@ def wait_for_parts(folder, count):
         time.sleep(0.005)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "how"), [("inline", "SIGKILL"), ("inline", "SIGINT"), ("processes", "SIGKILL"), ("processes", "SIGTERM")]
