@@ -256,12 +256,33 @@ def test_fail_fast_stops_at_the_first_failed_part_and_keeps_those_before(sweep, 
         sweep(fail_fast=True)
     assert stopped.value.code == errors.FAILED
     assert made == [0]
+    (row,) = store.read(tmp_path / "study" / folders.UNFINISHED / "failed")
+    assert (row["t"], row["p"], row["status"]) == (2, 6, "failed")
+    log = (tmp_path / "study" / folders.UNFINISHED / "failed" / "failures.log").read_text()
+    assert log.count("Traceback") == 1
     with pytest.raises(errors.Stopped):
         sweep("other", t=(1, 16, 2), fail_fast=True)
     made.clear()
     with pytest.raises(errors.Stopped):
         sweep(t=(1, 16, 2), fail_fast=True, resume=str(tmp_path / "other"))
     assert made == [1]
+
+
+@pytest.mark.usefixtures("t2_fails")
+def test_fail_fast_keeps_the_row_of_a_sweep_of_one_part_too_and_is_gone_on_with(sweep, tmp_path):
+    with pytest.raises(errors.Stopped, match="Its row and traceback: ") as stopped:
+        sweep(t=(2,), fail_fast=True)
+    folder = tmp_path / "study"
+    assert (stopped.value.code, stopped.value.folder) == (errors.FAILED, folder)
+    assert len(store.read(folder / folders.UNFINISHED / "failed")) == 1
+    with pytest.raises(errors.FailedPoints, match="3 of 3 points failed"):
+        sweep(t=(2,), resume=str(folder))
+    assert len(store.read(folder)) == 3
+
+
+def test_where_nothing_fails_fail_fast_changes_no_row(sweep):
+    whole, hasty = sweep("whole"), sweep("hasty", fail_fast=True)
+    assert content(hasty)[0] == content(whole)[0]
 
 
 @pytest.mark.parametrize(("limit", "asked"), [("MOST_WITH_DETAILS", "details"), ("MOST_IN_CSV", "csv")])
