@@ -81,6 +81,7 @@ def stops_after(monkeypatch):
     return stop
 
 
+@pytest.mark.slow
 def test_a_sweep_stopped_after_any_part_goes_on_to_the_same_bytes(sweep, stops_after, tmp_path):
     whole = content(sweep("whole"))
     for count in (1, 2):
@@ -117,6 +118,7 @@ def spoil(path, how):
                       "text": b"PAR1"}[how])  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", ["truncated", "empty", "one bit", "text", "missing", "of another part", "no word of it"]
 )
@@ -280,11 +282,13 @@ def test_fail_fast_keeps_the_row_of_a_sweep_of_one_part_too_and_is_gone_on_with(
     assert len(store.read(folder)) == 3
 
 
+@pytest.mark.slow
 def test_where_nothing_fails_fail_fast_changes_no_row(sweep):
     whole, hasty = sweep("whole"), sweep("hasty", fail_fast=True)
     assert content(hasty)[0] == content(whole)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "asked"), [("MOST_WITH_DETAILS", "details"), ("MOST_IN_CSV", "csv")])
 def test_a_large_sweep_leaves_out_what_is_large_and_says_how_to_have_it(sweep, monkeypatch, capsys, limit, asked):
     monkeypatch.setattr(sweeping, limit, 11)
