@@ -86,11 +86,11 @@ def test_a_config_that_cannot_be_composed_is_a_mistake(run_main, monkeypatch, ca
         ("layers: forty", ["model/mine.yaml: model.layers", "'forty'"]),
     ],
 )
-@pytest.mark.parametrize("swept", [(), ("-m", "parallel.t=1,2")], ids=["alone", "swept"])
+@pytest.mark.parametrize("swept", [(), ("parallel.t=1,2", "-m")], ids=["alone", "swept"])
 def test_a_mistake_in_ones_own_file_names_file_and_key(run_main, monkeypatch, capsys, tmp_path, line, words, swept):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text(f"name: mine\n{line}\n")
-    monkeypatch.setattr(sys, "argv", ["run.py", *swept, "--config-dir", str(tmp_path), "model=mine"])
+    monkeypatch.setattr(sys, "argv", ["run.py", "--config-dir", str(tmp_path), "model=mine", *swept])
     assert errors.guarded(run_main) == errors.MISTAKE
     err = capsys.readouterr().err
     assert short(err), err
