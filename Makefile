@@ -1,6 +1,9 @@
 # Everything happens in .venv; `make run` and `make test` set it up first.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+# Tests share two processes, except those that need the machine for themselves.
+PYTEST := $(BIN)/python -m pytest
+BESIDE := $(PYTEST) --numprocesses 2 --dist worksteal
 
 .PHONY: run test quick check lock clean
 
@@ -8,16 +11,17 @@ run: .venv/ready  ## the main job: every way to cut BLOOM 176B over 384 GPUs
 	$(BIN)/python experiments/run.py -m parallel.t=1,2,4,8 parallel.p=6,12,24
 
 test: .venv/ready  ## all tests
-	$(BIN)/python -m pytest
+	$(BESIDE) -m "not alone"
+	$(PYTEST) -m alone
 
 quick: .venv/ready  ## the tests that take seconds
-	$(BIN)/python -m pytest -m "not slow"
+	$(BESIDE) -m "not slow and not alone"
 
 check: .venv/ready  ## format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(MAKE) test
 
 lock: ## newest versions that pyproject.toml allows, written to requirements.lock
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ __all__ = [
     "sweep",
 ]
 
-Choice = str | Sequence[str]
+Choice = str | Iterable[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,8 @@ def sweep(
     costs: Choice = "full",
     overrides: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """A row for every combination: any choice and any value may be a list. Rows and columns as ``run.py -m`` writes them.
+    """A row for every combination: any choice and any value may be several, as a list, a range, an array or whatever can be
+    walked through. Rows and columns as ``run.py -m`` writes them.
 
     ``overrides`` as in ``estimate``: one value each.
     """
@@ -129,16 +130,10 @@ def _asked(axes: dict[str, list[Any]], overrides: Sequence[str], **choices: Any)
     """
     from pipesim import compose, errors
 
-    for word in overrides:
-        if re.match(r"[+~]*(grid|demo|task|experiment|hydra)\b", word):
-            raise Invalid([f"{word}: only the command line runs it; overrides change what a layout is."])
+    _refuse(overrides, compose.is_several)
     fixed = list(overrides)
-    choices["schedule"] = _canonical(choices["schedule"])
     for group, choice in choices.items():
-        keyed = {group: choice}
-        if choice is None or isinstance(choice, Mapping):
-            keyed = {f"{group}.{key}": value for key, value in (choice or {}).items()}
-        for key, value in keyed.items():
+        for key, value in _keyed(group, choice).items():
             if _is_several(key, value):
                 axes[key] = [compose.typed(each) for each in value]
             else:
@@ -153,14 +148,45 @@ def _asked(axes: dict[str, list[Any]], overrides: Sequence[str], **choices: Any)
         raise Invalid(message.splitlines()) from None
 
 
-def _canonical(choice: Choice) -> Choice:
-    if isinstance(choice, str):
-        return canonical_name(choice) or choice
-    return [canonical_name(name) or name for name in choice]
+def _refuse(overrides: Sequence[str], is_several: Callable[[str], bool]) -> None:
+    if isinstance(overrides, str):
+        raise Invalid([f"overrides={overrides!r} must be a list of words. Nearest: [{overrides!r}]."])
+    for word in overrides:
+        if re.match(r"[+~]*(grid|demo|task|experiment|hydra)\b", word):
+            raise Invalid([f"{word}: only the command line runs it; overrides change what a layout is."])
+        if is_several(word):
+            raise Invalid([f"{word}: an override has one value. Nearest: pipesim.sweep(parallel=dict(t=[1, 2]))."])
+
+
+def _keyed(group: str, choice: Any) -> dict[str, Any]:
+    """The config keys that an argument sets, with plain values."""
+    if choice is None or isinstance(choice, Mapping):
+        return {f"{group}.{key}": _plain(f"{group}.{key}", value) for key, value in (choice or {}).items()}
+    names = _plain(group, choice)
+    if not all(isinstance(name, str) for name in (names if isinstance(names, list) else [names])):
+        raise Invalid([f"{group}={choice!r} must be the name of a choice, names, or a mapping of keys to values."])
+    if group != "schedule":
+        return {group: names}
+    if isinstance(names, str):
+        return {group: canonical_name(names) or names}
+    return {group: [canonical_name(name) or name for name in names]}
+
+
+def _plain(key: str, value: Any) -> Any:
+    """A value as YAML has it: numpy's and pandas' numbers are Python's, whatever can be walked through is a list."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {name: _plain(f"{key}.{name}", each) for name, each in value.items()}
+    if isinstance(value, Iterable):
+        return [_plain(key, each) for each in value]
+    raise Invalid([f"{key}={value!r} must be a name, a number, or several of them."])
 
 
 def _is_several(key: str, value: Any) -> bool:
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list):
         return False
     if not len(value):
         raise Invalid([f"{key} has no values: give at least one."])

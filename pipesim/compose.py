@@ -80,6 +80,16 @@ def with_canonical_schedules(words: Sequence[str]) -> list[str]:
     ]
 
 
+def is_several(word: str) -> bool:
+    """Whether an override holds several values, of which a sweep makes a row each. What is no override holds none."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    try:
+        return bool(OverridesParser.create().parse_override(word).is_sweep_override())
+    except HydraException:
+        return False
+
+
 def record(composition: DictConfig) -> None:
     """A Hydra job's whole work: leaves its config, or those of its grid, for ``recorded``. Jobs may be other processes."""
     from hydra.core.hydra_config import HydraConfig

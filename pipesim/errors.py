@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import re
 import shlex
 import signal
 import sys
@@ -93,9 +94,11 @@ def explain(error: Exception, typed: Sequence[str] = ()) -> str | None:
     from hydra.errors import HydraException, MissingConfigException
     from omegaconf.errors import OmegaConfBaseException
 
-    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
-    if isinstance(cause, OmegaConfBaseException) and (cause.full_key or cause.key):
-        return _config_key(cause)
+    related = (error.__cause__, error, error.__context__)
+    causes = [each for each in related if isinstance(each, OmegaConfBaseException) and (each.full_key or each.key)]
+    if causes:
+        file = re.match(r"In '(.*?)': \w+ raised while composing", str(error))
+        return (f"{file[1]}.yaml: " if file else "") + _config_key(causes[0])
     if isinstance(error, MissingConfigException) and error.options is not None:
         return _group_choice(error)
     if isinstance(error, HydraException | OmegaConfBaseException):
@@ -139,9 +142,15 @@ def _group_choice(error: Any) -> str:
 
 
 def _hydra(message: str) -> str:
-    """Hydra's own words, without its hint about stack traces."""
+    """Hydra's own words, without its hint about stack traces; its advice on commas in ours."""
     from pipesim.config import Config
 
+    if several := re.match(
+        r"(?:Ambiguous value for argument|Sweep parameters) '(.*?)'(?:\n| require)", message, re.DOTALL
+    ):
+        key, _, value = several[1].partition("=")
+        listed = "" if "(" in value else f" If it is one value that is a list, write {key}=[{value}]."
+        return f"{several[1]} holds several values: add -m to have a row for each.{listed}"
     first = message.strip().splitlines()
     groups = [field.name for field in dataclasses.fields(Config)] + ["experiment"]
     named = message.split("'")[1] if "Could not override '" in message or "Could not find '" in message else ""

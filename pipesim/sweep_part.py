@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipesim import tasks
 from pipesim.checks import Invalid
@@ -23,6 +24,9 @@ from pipesim.results import parts, schema
 from pipesim.results.parts import Made
 
 log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 1024
+"""Points that are evaluated together where the first that fails ends it: each that fails costs two evaluations."""
 
 
 class Part(NamedTuple):
@@ -34,18 +38,45 @@ class Part(NamedTuple):
     code: str
     details: bool
     runs: bool
+    fail_fast: bool
     folder: str
 
 
 def make(part: Part) -> Made:
-    """Every point is a row, whatever comes of it. What is there already, of an earlier try, is not done again."""
+    """Every point is a row, whatever comes of it. What is there already, of an earlier try, is not done again.
+
+    With ``fail_fast`` a part with a point that fails is that point's row alone.
+    """
     folder = Path(part.folder)
     done = parts.kept(folder, part.number, part.asked)
     if done is not None and done.code == part.code:
         return done
     with _logged() as log:
-        table, measured = _run(part.slices, part.asked) if part.runs else (grid.evaluate(part.slices, part.details), {})
+        table, measured = _run(part.slices, part.asked) if part.runs else (_evaluated(part), {})
     return parts.keep(folder, part.number, part.asked, part.code, table, log.getvalue(), measured)
+
+
+def _evaluated(part: Part) -> pa.Table:
+    if not part.fail_fast:
+        return grid.evaluate(part.slices, part.details)
+    tables = []
+    for slices in _few(part.slices):
+        table = grid.evaluate(slices, part.details)
+        failed = table.filter(pc.equal(table["status"], "failed"))
+        if len(failed):
+            return failed.slice(0, 1)
+        tables.append(table)
+    return schema.sorted_table(pa.concat_tables(tables))
+
+
+def _few(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
+    """The slices in pieces of 1, 2, 4, … points, so that what fails everywhere fails at once."""
+    size = 1
+    for space, start, stop in slices:
+        while start < stop:
+            end = min(start + size, stop)
+            yield [Slice(space, start, end)]
+            start, size = end, min(2 * size, MOST_AT_ONCE)
 
 
 def asked(slices: Sequence[Slice], known: dict[int, str]) -> str:

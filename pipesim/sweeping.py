@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from pipesim import engines, progress
 from pipesim.checks import Invalid
 from pipesim.errors import FAILED, STOPPED, Stopped
@@ -56,7 +58,7 @@ class Sweep:
     @property
     def is_kept(self) -> bool:
         """Whether what is done is kept when it is stopped; one part alone is a study, or nothing."""
-        return self.points > self.part
+        return self.points > self.part or bool(self.config["fail_fast"])
 
     @property
     def details(self) -> bool:
@@ -70,7 +72,8 @@ class Sweep:
             if self.runs:
                 slices = tuple(Slice(Space(base=each.space.config(each.start)), 0, 1) for each in slices)
                 known = {}
-            yield Part(number, slices, asked(slices, known), code, self.details, self.runs, str(folder))
+            fail_fast = bool(self.config["fail_fast"])
+            yield Part(number, slices, asked(slices, known), code, self.details, self.runs, fail_fast, str(folder))
 
 
 @contextmanager
@@ -102,7 +105,7 @@ def opened(sweep: Sweep, root: Path, name: str) -> Iterator[Staging]:
 def made(sweep: Sweep, staging: Staging) -> list[Made]:
     """Every part, in order, once all of them are on the disk.
 
-    Raises ``Stopped`` at the first failed point if ``fail_fast`` is asked; the part that holds it is not kept.
+    Raises ``Stopped`` at the first failed point that comes back if ``fail_fast`` is asked; of its part its row is kept.
     """
     folder = staging.unfinished / "parts"
     folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +125,7 @@ def made(sweep: Sweep, staging: Staging) -> list[Made]:
             found[each.number] = each
             advance(sweep.part)
             if each.counts.get("failed") and sweep.config["fail_fast"]:
-                raise _first_failure(sweep, staging, each)
+                raise _first_failure(staging, each)
     return [found[number] for number in sorted(found)]
 
 
@@ -265,13 +268,17 @@ def _short(value: Any) -> str:
     return " ".join(value) if isinstance(value, list) else str(value)
 
 
-def _first_failure(sweep: Sweep, staging: Staging, failed: Made) -> Exception:
-    folder = staging.unfinished / "parts"
-    table, _ = parts.read(folder, failed.number)
-    row = next(row for row in table.select(["point_id", "status", "reason"]).to_pylist() if row["status"] == "failed")
+def _first_failure(staging: Staging, failed: Made) -> Exception:
+    folder, kept = staging.unfinished / "parts", staging.unfinished / "failed"
+    table, log = parts.read(folder, failed.number)
+    table = table.filter(pc.equal(table["status"], "failed")).slice(0, 1)
+    kept.mkdir(exist_ok=True)
+    store.write(table, kept)
+    (kept / FAILURES).write_text(clean(log), encoding="utf-8")
     parts.drop(folder, failed.number)
-    message = f"fail_fast=true: point {row['point_id']} failed: {row['reason']}"
-    return Stopped(message, staging.path if sweep.is_kept else None, FAILED)
+    (row,) = table.select(["point_id", "reason"]).to_pylist()
+    message = f"fail_fast=true: point {row['point_id']} failed: {row['reason']}. Its row and traceback: {kept}"
+    return Stopped(message, staging.path, FAILED)
 
 
 def _count(sweep: Sweep) -> int:

@@ -44,19 +44,45 @@ def point(*overrides: str, **changes: Any) -> Point:
 
 
 def rows(*points: Point) -> list[dict[str, Any]]:
-    return [row for each in points for row in grid.table(alone(each), details=True).to_pylist()]
+    """A row with details for each point, in their order; those that differ in numbers alone are priced together."""
+    alike: list[tuple[Point, list[int]]] = []
+    for i, each in enumerate(points):
+        words = _without_numbers(each)
+        same = next((places for other, places in alike if other == words), None)
+        if same is None:
+            alike.append((words, [i]))
+        else:
+            same.append(i)
+    found: dict[int, dict[str, Any]] = {}
+    for _, places in alike:
+        table = grid.table(_group([points[i] for i in places]), details=True)
+        found |= dict(zip(places, table.to_pylist(), strict=True))
+    return [found[i] for i in range(len(points))]
 
 
-def alone(at: Point) -> Group:
-    """A point as asked for by itself, under the names of the default config."""
+def _without_numbers(at: Point) -> Point:
+    numbers: dict[str, dict[str, int]] = {"parallel": {}, "training": {}}
+    for key in NUMBERS:
+        part, name = key.split(".")
+        numbers[part][name] = 1
+    return dataclasses.replace(
+        at,
+        layout=dataclasses.replace(at.layout, **numbers["parallel"]),
+        training=dataclasses.replace(at.training, **numbers["training"]),
+    )
+
+
+def _group(points: Sequence[Point]) -> Group:
+    """Points that differ in numbers alone, as asked for under the names of the default config."""
     numbers = {}
     for key in NUMBERS:
         part, name = key.split(".")
-        numbers[name] = np.array([getattr(at.layout if part == "parallel" else at.training, name) or NONE])
+        given = [getattr(each.layout if part == "parallel" else each.training, name) for each in points]
+        numbers[name] = np.array([value or NONE for value in given])
     shown = {name: pa.array(values) for name, values in numbers.items()}
     return Group(
-        at=np.zeros(1, np.int64), config=default(), like=at, problems=(), numbers=numbers, shown=shown, wrong=[],
-        point_hashes=np.zeros(1, np.uint64),
+        at=np.arange(len(points)), config=default(), like=points[0], problems=(), numbers=numbers, shown=shown, wrong=[],
+        point_hashes=np.zeros(len(points), np.uint64),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -284,3 +285,42 @@ def test_what_is_no_layout_is_refused_from_python(word: str) -> None:
 def test_an_axis_without_values_is_told() -> None:
     with pytest.raises(ValueError, match=r"parallel\.t has no values"):
         pipesim.sweep(parallel={"t": []})
+
+
+def test_whatever_can_be_walked_through_is_an_axis() -> None:
+    frames = [
+        pipesim.sweep(parallel={"t": several, "p": np.int64(12)})
+        for several in (
+            [1, 2],
+            (1, 2),
+            range(1, 3),
+            np.array([1, 2]),
+            pd.Series([1, 2]),
+            {1: "a", 2: "b"}.keys(),
+            iter([1, 2]),
+        )
+    ]
+    assert frames[0]["t"].tolist() == [1, 2]
+    for each in frames[1:]:
+        pd.testing.assert_frame_equal(each, frames[0])
+    names = pipesim.sweep(model=pd.Series(["llama2_7b", "toy"]), parallel={"partition": np.array([36, 36]), "p": 2})
+    assert names["model"].tolist() == ["llama2_7b", "toy"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"parallel": {"t": object()}}, r"parallel\.t=<object .* must be a name, a number, or several of them"),
+        ({"parallel": 3}, "parallel=3 must be the name of a choice"),
+        ({"schedule": range(3)}, r"schedule=range\(0, 3\) must be the name"),
+        ({"parallel": {"t": np.array([1.5])}}, r"parallel\.t: Value '1\.5'"),
+        ({"overrides": ["parallel.t=1,2"]}, r"parallel\.t=1,2: an override has one value"),
+        ({"overrides": "parallel.t=1"}, r"must be a list of words. Nearest: \['parallel.t=1'\]"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_without_a_word_of_the_insides(asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as error:
+        pipesim.sweep(**asked)
+    assert "\n" not in str(error.value)
+    assert error.value.__cause__ is None
+    assert error.value.__context__ is None or error.value.__suppress_context__

@@ -65,6 +65,7 @@ BETTER: dict[str, Callable[[Point, float], Point]] = {
 
 
 @pytest.mark.parametrize("what", BETTER)
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS, by=st.floats(1, 10))
 def test_a_better_machine_is_never_slower_for_any_layout(what: str, layout: dict[str, Any], by: float) -> None:
@@ -75,6 +76,7 @@ def test_a_better_machine_is_never_slower_for_any_layout(what: str, layout: dict
         assert all(after[item] <= before[item] * SLACK for item in ("tp_s", "cp_s", "ep_s"))
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS, by=st.sampled_from([2, 4]))
 def test_larger_messages_are_never_faster(layout: dict[str, Any], by: int) -> None:
@@ -90,6 +92,7 @@ def test_larger_messages_are_never_faster(layout: dict[str, Any], by: int) -> No
         assert activations[item] * SLACK >= before[item]
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_more_recomputation_is_never_faster(layout: dict[str, Any]) -> None:
@@ -103,6 +106,7 @@ def test_more_recomputation_is_never_faster(layout: dict[str, Any]) -> None:
     assert none["makespan_s"] <= selective["makespan_s"] * SLACK <= full["makespan_s"] * SLACK**2
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_items_of_any_layout_sum_to_its_totals_and_every_exchange_has_its_own(layout: dict[str, Any]) -> None:

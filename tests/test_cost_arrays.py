@@ -27,6 +27,7 @@ for _model in MODELS:
     KINDS.setdefault(kind(_model), []).append(_model)
 
 
+@pytest.mark.slow
 @LAW
 @given(
     data=st.data(),
@@ -111,6 +112,7 @@ def some_points(count: int) -> list[Point]:
     return made
 
 
+@pytest.mark.slow
 def test_thousands_of_points_with_several_models_are_priced_as_each_alone() -> None:
     points = some_points(3000)
     assert {price_key(each) for each in points} == {price_key(points[0])}

@@ -51,6 +51,7 @@ def test_items_add_up_to_their_totals_exactly(name: str) -> None:
     assert each["tokens_per_s_per_gpu"] * each["gpus"] == pytest.approx(each["tokens_per_s"], rel=1e-12)
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_items_of_any_layout_add_up_and_none_is_negative(layout: dict[str, Any]) -> None:
@@ -61,6 +62,7 @@ def test_items_of_any_layout_add_up_and_none_is_negative(layout: dict[str, Any])
     assert each["memory_bytes"] == max(each["rank_memory_bytes"])
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_who_is_alone_talks_to_nobody_and_waits_for_nobody(layout: dict[str, Any]) -> None:
@@ -97,6 +99,7 @@ FASTER: dict[str, Callable[[Point, float], Point]] = {
 
 
 @pytest.mark.parametrize("what", FASTER)
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS, by=st.floats(1, 8))
 def test_a_better_machine_is_never_slower(what: str, layout: dict[str, Any], by: float) -> None:
@@ -114,6 +117,7 @@ def test_bloom_is_faster_on_a_better_machine(what: str) -> None:
     assert after["step_time_s"] < before["step_time_s"]
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS, memory_gb=st.floats(1, 200), more=st.floats(1, 10))
 def test_more_memory_never_turns_a_fit_into_a_misfit(layout: dict[str, Any], memory_gb: float, more: float) -> None:
@@ -144,6 +148,7 @@ def _model(at: Point, **changes: Any) -> Point:
 
 
 @pytest.mark.parametrize("what", MORE)
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS, by=st.integers(2, 5))
 def test_more_work_never_takes_less_time_or_memory(what: str, layout: dict[str, Any], by: int) -> None:
@@ -153,6 +158,7 @@ def test_more_work_never_takes_less_time_or_memory(what: str, layout: dict[str, 
     assert more["memory_bytes"] * SLACK >= less["memory_bytes"]
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_a_higher_zero_stage_never_holds_more_states(layout: dict[str, Any]) -> None:
@@ -165,6 +171,7 @@ def test_a_higher_zero_stage_never_holds_more_states(layout: dict[str, Any]) -> 
     assert [each["buffers_bytes"] > 0 for each in stages] == [False, False, False, divided]
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_recomputing_more_never_holds_more_and_never_takes_less_time(layout: dict[str, Any]) -> None:
@@ -178,6 +185,7 @@ def test_recomputing_more_never_holds_more_and_never_takes_less_time(layout: dic
     assert by["none"]["hfu"] == by["none"]["mfu"]
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS, layers=st.integers(0, 40), recompute=st.sampled_from(["selective", "operators", "full"]))
 def test_recomputing_some_layers_lies_between_none_and_all(layout: dict[str, Any], layers: int, recompute: str) -> None:
@@ -192,6 +200,7 @@ def test_recomputing_some_layers_lies_between_none_and_all(layout: dict[str, Any
         assert none[item] == pytest.approx(plain[item], rel=1e-12)
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_steps_that_need_not_wait_for_the_slowest_rank_are_never_longer(layout: dict[str, Any]) -> None:
@@ -200,6 +209,7 @@ def test_steps_that_need_not_wait_for_the_slowest_rank_are_never_longer(layout: 
     assert running["memory_bytes"] == waiting["memory_bytes"]
 
 
+@pytest.mark.slow
 @LAW
 @given(m=st.integers(1, 32), more=st.integers(1, 32), schedule=st.sampled_from(["1f1b", "gpipe"]))
 def test_more_micro_batches_never_enlarge_the_bubble_fraction(m: int, more: int, schedule: str) -> None:

@@ -15,7 +15,9 @@ DEFAULTS = {
     "workers": 2, "address": None, "cpus_per_point": 1, "gpus_per_point": 0.0, "retries": 3, "cluster": "local", "partition": None,
     "timeout_min": 5,
 }  # fmt: skip
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("processes", "ray", "dask", "submitit")]
+SLOW = [
+    pytest.param(name, marks=[pytest.mark.slow, pytest.mark.alone]) for name in ("processes", "ray", "dask", "submitit")
+]
 
 
 @pytest.fixture
@@ -42,12 +44,14 @@ def test_a_killed_worker_costs_no_result(engine, name, tmp_path):
     assert (tmp_path / "died").exists()
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_task_that_always_kills_its_worker_is_given_up(engine):
     with pytest.raises(engines.WorkerDied):
         engine("processes", die_always, [1], retries=1)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_closing_ends_the_processes_at_once():
     results = engines.run({"name": "processes", "folder": None} | DEFAULTS, time.sleep, [0.0, 60.0, 60.0])
@@ -57,6 +61,7 @@ def test_closing_ends_the_processes_at_once():
     assert time.monotonic() - start < 1
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_ray_goes_to_a_cluster_that_is_there(engine):
     ray = pytest.importorskip("ray")
@@ -70,6 +75,7 @@ def test_ray_goes_to_a_cluster_that_is_there(engine):
         cluster.shutdown()
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_dask_goes_to_a_scheduler_that_is_there(engine):
     distributed = pytest.importorskip("distributed")

@@ -62,6 +62,8 @@ COMMANDS = {
     "no model": (["model=null"], ["model"]),
     "a reference to nothing": (["model.hidden=${nope}"], ["model.hidden", "nope"]),
     "a key inside nothing": (["model.moe.experts=4"], ["model.moe", "choose that first"]),
+    "several values": (["parallel.t=1,2"], ["parallel.t=1,2 holds several values: add -m", "parallel.t=[1,2]"]),
+    "a range of values": (["parallel.t=range(1,4)"], ["parallel.t=range(1,4)", "add -m"]),
     "a mapping for nothing": (["model.moe={experts: 4, top_k: 1, ffn: 8, foo: 2}"], ["model.moe"]),
 }
 
@@ -75,6 +77,24 @@ def test_a_config_that_cannot_be_composed_is_a_mistake(run_main, monkeypatch, ca
     assert [word for word in words if word not in err] == []
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("hiden: 64", ["model/mine.yaml: model.hiden is no key", "Nearest: hidden"]),
+        ("layers: forty", ["model/mine.yaml: model.layers", "'forty'"]),
+    ],
+)
+@pytest.mark.parametrize("swept", [(), ("parallel.t=1,2", "-m")], ids=["alone", "swept"])
+def test_a_mistake_in_ones_own_file_names_file_and_key(run_main, monkeypatch, capsys, tmp_path, line, words, swept):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text(f"name: mine\n{line}\n")
+    monkeypatch.setattr(sys, "argv", ["run.py", "--config-dir", str(tmp_path), "model=mine", *swept])
+    assert errors.guarded(run_main) == errors.MISTAKE
+    err = capsys.readouterr().err
+    assert short(err), err
+    assert [word for word in words if word not in err] == []
 
 
 VALUES = [

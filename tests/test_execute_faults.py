@@ -25,6 +25,7 @@ from pipesim.execute.run import execute
 from pipesim.schedules import make_schedule
 from pipesim.toy.gpt import GptSpec
 
+pytestmark = pytest.mark.alone
 MODEL = GptSpec(vocab=20, context=8, width=8, blocks=2, heads=2)
 
 

@@ -19,6 +19,7 @@ from leftovers import alive, becomes, belongings
 
 from pipesim.execute.launch import RankFailed, run_processes
 
+pytestmark = pytest.mark.alone
 BOUND_S = 30.0
 LOOPBACK = "0100007F"
 

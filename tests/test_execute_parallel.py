@@ -109,18 +109,21 @@ def test_processes_are_numbered_with_tensor_ranks_as_neighbours() -> None:
     assert layout.holders(tied)["tokens.weight"] == (0, 1)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["1f1b", "zbv", "chimera", "seq1f1b"])
 def test_two_processes_compute_the_same(name: str) -> None:
     check(job(name, 2, 4, tied=True, dropout=0.1), "processes")
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["zb_h1", "dualpipe"])
 def test_two_by_two_by_two_processes_compute_the_same(name: str) -> None:
     check(job(name, 2, 4, **CUBE, zero=1, sequence_parallel=True, tied=True), "processes")
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_four_processes_compute_every_bit_of_the_reference() -> None:
     made = job("zbv", 4, 6)

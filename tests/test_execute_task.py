@@ -97,6 +97,7 @@ def test_without_torch_it_says_what_to_install() -> None:
     assert "pip install 'pipesim[execute]'" in done.stdout
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_pytorchs_runtime_stands_beside_ours() -> None:
     assert "PyTorch's own pipeline runtime" in claims(run(**SMALL, torch_peer=True))

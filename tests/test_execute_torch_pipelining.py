@@ -68,22 +68,26 @@ def assert_all_equal_one_process_and_ours(orders: list[Order]) -> None:
         assert furthest(run, ours(each)) < TOLERANCE, (each.job.schedule.name, each.csv)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_schedule_by_pytorchs_runtime_has_the_gradients_of_one_process() -> None:
     assert_all_equal_one_process_and_ours([order(job("zb_h1"))])
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("csv", Csv)
 def test_every_family_with_a_rank_for_each_stage_runs_in_pytorchs_runtime(csv: Csv) -> None:
     assert_all_equal_one_process_and_ours([order(job(name), csv) for name in SUITED])
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_pytorchs_own_classes_agree_too() -> None:
     assert_all_equal_one_process_and_ours([order(job(name), None) for name in OWN_CLASSES])
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_on_four_ranks_too() -> None:
     names = ["1f1b", "interleaved_1f1b", "zb_h2", "zbv", "dualpipev", "hanayo"]
@@ -93,11 +97,13 @@ def test_on_four_ranks_too() -> None:
     )
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_tied_table_has_the_sum_of_both_gradients_on_whichever_stages_it_is() -> None:
     assert_all_equal_one_process_and_ours([order(job(name, tied=True)) for name in ("1f1b", "zbv")])
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_schedule_from_a_file_runs_as_well() -> None:
     schedule = read_schedule("0F0,0F1,0B1,0I0,0W0\n1F0,1F1,1I1,1B0,1W1\n")

@@ -63,6 +63,7 @@ FIXED = {
 
 @pytest.mark.parametrize("model", ["llama", "mixtral"])
 @pytest.mark.parametrize("fix", FIXED)
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_no_real_fix_gains_more(fix: str, model: str, layout: dict[str, Any]) -> None:
@@ -82,6 +83,7 @@ def test_a_fix_of_a_large_run_gains_most_of_what_is_said(name: str, fix: str) ->
         assert before["step_time_s"] - after["step_time_s"] >= 0.7 * gain(before, fix)
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_no_larger_batch_and_no_other_schedule_saves_more_than_the_bubble(layout: dict[str, Any]) -> None:
@@ -94,6 +96,7 @@ def test_no_larger_batch_and_no_other_schedule_saves_more_than_the_bubble(layout
         stands(before, row(*SMALL, **asked | {"schedule": "1f1b"}), "bubble")
 
 
+@pytest.mark.slow
 @LAW
 @given(
     layout=LAYOUTS,

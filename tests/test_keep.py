@@ -68,7 +68,7 @@ def brute(rows, top, by, per, pareto):
 )
 def test_what_is_kept_is_what_brute_force_finds(rows, cuts, top, by, per, pareto):
     rows = [row | {"point_id": str(k)} for k, row in enumerate(rows)]
-    conf = {"top": top, "by": by, "per": per, "pareto": pareto}
+    conf = {"top": top, "by": by, "per": per, "pareto": pareto or top == 0}
     keeper = kept(rows, [cut for cut in cuts if cut <= len(rows)], **conf)
     assert keeper.table().to_pylist() == table(brute(rows, **conf)).to_pylist()
     assert keeper.counts.total() == len(rows)
@@ -93,6 +93,7 @@ def test_without_rows_the_table_is_empty_and_has_the_schema():
         ({"by": "-verdict"}, ["grid.keep.by", "verdict"]),
         ({"per": ["modell"]}, ["grid.keep.per", "modell", "Nearest: model"]),
         ({"top": -1}, ["grid.keep.top=-1"]),
+        ({"top": 0, "pareto": False}, ["grid.keep.top=0 and grid.keep.pareto=false keep no row", "Nearest: top=1"]),
     ],
 )
 def test_what_cannot_be_kept_by_is_told(conf, words):

@@ -38,7 +38,7 @@ def sizes(name: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("alike", [True, False])
-@pytest.mark.parametrize("m", [8, 200])
+@pytest.mark.parametrize("m", [8, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_lane_ends_when_the_simulator_says(name: str, m: int, alike: bool) -> None:
     p, v = sizes(name)
@@ -55,6 +55,7 @@ def test_every_lane_ends_when_the_simulator_says(name: str, m: int, alike: bool)
         assert ran.first_s[:, i] == pytest.approx(timeline.start_s[schedule.rank_start[:-1]], rel=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_longer_orders_of_a_family_are_its_program_repeated(name: str) -> None:
     p, v = sizes(name)

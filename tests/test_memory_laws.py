@@ -31,6 +31,7 @@ def held(model: tuple[str, ...], changes: list[dict[str, Any]], **layout: Any) -
 
 
 @pytest.mark.parametrize("model", [H100, MIXTRAL], ids=["dense", "mixture"])
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS, sequence_parallel=st.booleans())
 def test_more_tensor_ranks_never_hold_more(
@@ -43,6 +44,7 @@ def test_more_tensor_ranks_never_hold_more(
 
 
 @pytest.mark.parametrize("model", [H100, MIXTRAL], ids=["dense", "mixture"])
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_sequence_parallelism_never_holds_more(model: tuple[str, ...], layout: dict[str, Any]) -> None:
@@ -50,6 +52,7 @@ def test_sequence_parallelism_never_holds_more(model: tuple[str, ...], layout: d
     assert shared < repeated
 
 
+@pytest.mark.slow
 @LAW
 @given(layout=LAYOUTS)
 def test_a_larger_micro_batch_holds_more(layout: dict[str, Any]) -> None:

@@ -149,6 +149,7 @@ def test_a_cpus_files_load_and_say_that_their_peak_was_measured(
     assert claims(done.document).count("off in the median") == 4
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_messages_between_two_processes_take_time() -> None:
     found = profile_links.messages("cpu", [1024, 1 << 20], repeats=2, threads=1, timeout_s=60)

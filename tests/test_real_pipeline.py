@@ -298,6 +298,7 @@ def test_other_schedules_and_sizes_have_the_same_gradients(composed, cached, one
 
 
 @needs_torch
+@pytest.mark.alone
 @pytest.mark.slow
 def test_real_processes_give_what_threads_give(composed, cached, one_thread):
     conf = composed()["demo"]["real_pipeline"]

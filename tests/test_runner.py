@@ -157,6 +157,7 @@ def test_a_named_experiment_asks_what_its_sweep_asks(ran, command):
     assert out.splitlines()[-1] == f"study: {folder}"
 
 
+@pytest.mark.slow
 def test_a_grid_is_one_study_with_a_row_for_each_combination(command):
     code, out, err, folder = command("grid=bloom_384")
     asked = itertools.product((1, 2, 4, 8), (6, 12, 24, 48), (1, 2, 4, 8))

@@ -244,6 +244,7 @@ def test_every_text_is_in_its_language(composed):
     assert not re.search(r"[\u4e00-\u9fff][,:;?()]|[,:;?()][\u4e00-\u9fff]", to_markdown(chinese))
 
 
+@pytest.mark.slow
 def test_two_runs_are_the_same_bytes(composed):
     one, other = (demos.run(composed())[0] for _ in range(2))
     assert to_markdown(one) == to_markdown(other)

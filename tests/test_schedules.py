@@ -83,6 +83,7 @@ def choices(draw):
     return name, p, m, v
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(choices())
 def test_every_legal_choice_makes_a_valid_order_that_runs_within_its_memory_law(choice):
@@ -95,6 +96,7 @@ def test_every_legal_choice_makes_a_valid_order_that_runs_within_its_memory_law(
     assert np.all(np.array(timeline.peak_inflight) <= peak_inflight(name, p, m, v))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(choices(), SECONDS, SECONDS, SECONDS)
 def test_no_makespan_is_below_the_work_of_a_rank_or_the_way_of_a_micro_batch(choice, forward_s, input_s, weight_s):

@@ -210,6 +210,7 @@ def pages(rows):
     return html.to_html(document, drawn), markdown.to_markdown(document), drawn, out.getvalue()
 
 
+@pytest.mark.slow
 def test_no_page_obeys_a_name(hostile_row):
     page, text, drawn, shown = pages(list(hostile_row))
     for each in (page, text, *drawn.values()):

@@ -330,6 +330,7 @@ def test_the_head_weighs_on_the_last_stage_and_launches_nothing() -> None:
         assert sum(op.values())[0, 1] == pytest.approx(float(np.squeeze(expected.total_s())), rel=1e-12)
 
 
+@pytest.mark.slow
 @LAW
 @given(
     cuts=st.lists(

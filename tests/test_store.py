@@ -51,6 +51,7 @@ TRICKY = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(ROWS)
 @example([{"rank_memory_bytes": [math.nan, math.inf, -math.inf, -0.0], "peak_inflight": [-(2**63)]}])

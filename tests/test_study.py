@@ -253,6 +253,7 @@ def test_a_taken_folder_is_refused_and_what_it_holds_stays(asked, tmp_path):
     assert list(tmp_path.iterdir()) == [folder]
 
 
+@pytest.mark.slow
 def test_without_a_folder_a_study_is_named_after_what_was_asked_and_numbered(asked, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "_root", lambda: tmp_path / "outputs")
     unnamed, named = {"dir": None}, {"dir": None, "name": "Häuser & 试验/../x"}

@@ -74,6 +74,7 @@ AXES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fixed", "axes"), AXES.values(), ids=AXES)
 def test_swept_configs_are_those_that_hydra_composes(hydra, fixed, axes):
     """Jobs of a sweep share a composition; the last one shows whether anything is left of those before it."""

@@ -171,6 +171,7 @@ def test_a_batch_that_cannot_be_made_is_refused(tokens, sizes, message):
 # the base model
 
 
+@pytest.mark.slow
 def test_training_goes_clearly_below_what_character_frequencies_allow(tmp_path):
     base = load_or_train_base_model(recipe=Recipe(steps=80, batch=8, length=64), cache=tmp_path)
     assert base.unigram_entropy == pytest.approx(3.18, abs=0.01)

@@ -36,6 +36,7 @@ def check(each: dict[str, Any]) -> None:
         assert times > 0
 
 
+@pytest.mark.slow
 @LAW
 @given(
     layout=st.fixed_dictionaries(

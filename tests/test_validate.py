@@ -65,7 +65,8 @@ TEXT = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
 @given(cells=st.dictionaries(st.sampled_from(sorted(CELLS)), TEXT, min_size=1, max_size=4))
 def test_no_cell_whatever_it_holds_crashes_a_validation(cells: dict[str, str]) -> None:
     found = validate([("own", [measured(**cells)])])
@@ -209,6 +210,7 @@ def studied(tmp_path: Path, text: str, *overrides: str) -> Path:
     return study.run([Space(base=asks)], ["experiment=validate"], False)
 
 
+@pytest.mark.slow
 def test_a_table_of_ones_own_becomes_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = table({}, {"id": "b", "tp": "2", "measured_step_time_s": "4.5"}, {"id": "c", "gpu": "abacus"})
     folder = studied(tmp_path, text)
@@ -247,6 +249,7 @@ def test_a_run_out_of_memory_alone_is_a_usable_row(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_markup_in_a_table_stays_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = "<script>alert(1)</script>"
     text = table({"source_group": bad, "model": bad, "notes": bad}, {"id": bad, "gpu": bad})

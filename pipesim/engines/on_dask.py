@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
+import signal
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
@@ -31,13 +33,21 @@ def _client(conf: Conf) -> Any:
 
 
 class _Local:
-    """A cluster of processes with one thread each, bound to this machine, and its client."""
+    """A cluster of processes with one thread each, bound to this machine, and its client.
+
+    Ctrl-C is left to this process: what is started while it is blocked never sees it.
+    """
 
     def __init__(self, count: int) -> None:
-        self.cluster = LocalCluster(
-            n_workers=count, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
-            silence_logs=logging.CRITICAL,
-        )  # fmt: skip
+        self.before = set(multiprocessing.active_children())
+        seen = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.cluster = LocalCluster(
+                n_workers=count, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
+                silence_logs=logging.CRITICAL,
+            )  # fmt: skip
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, seen)
         self.client = Client(self.cluster)
 
     def __enter__(self) -> Any:
@@ -45,6 +55,8 @@ class _Local:
 
     def __exit__(self, *_: object) -> None:
         self.client.close()
+        for process in set(multiprocessing.active_children()) - self.before:
+            process.kill()  # what they have made is on the disk, what they are making is asked for again
         self.cluster.close()
 
 

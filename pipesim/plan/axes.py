@@ -51,6 +51,7 @@ def named(keys: Iterable[str]) -> str:
 
 def _read(keys: tuple[str, ...], values: Any) -> Asked:
     where = named(keys)
+    _refuse_mappings(where, keys, values)
     if len(keys) > 1:
         return Asked(keys, _zipped(where, len(keys), values))
     if isinstance(values, Mapping):
@@ -68,6 +69,18 @@ def _zipped(where: str, width: int, values: Any) -> tuple[tuple[Any, ...], ...]:
     if wrong := [each for each in values if not isinstance(each, list) or len(each) != width]:
         raise Invalid([f"{where}: {wrong[0]!r} must be a list of {width} values, one for each key."])
     return _checked(where, [tuple(each) for each in values])
+
+
+def _refuse_mappings(where: str, keys: tuple[str, ...], values: Any) -> None:
+    for value in values if isinstance(values, list) else ():
+        for key, each in zip(keys, value if len(keys) > 1 and isinstance(value, list) else [value], strict=False):
+            if isinstance(each, Mapping):
+                inner, given = ", ".join(f"{key}.{name}" for name in each), ", ".join(map(str, each.values()))
+                nearest = (
+                    f" Nearest: {inner}: [{given if len(each) == 1 else f'[{given}]'}, …]." if "." not in key else ""
+                )
+                said = f"{where}: {dict(each)} is a mapping; the values of an axis are names, numbers and lists."
+                raise Invalid([said + nearest])
 
 
 def _rule(where: str, keys: tuple[str, ...], rule: Mapping[str, Any]) -> Asked:

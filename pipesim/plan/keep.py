@@ -45,7 +45,12 @@ class Keeper:
         scalars = [field.name for field in schema.SCHEMA if not pa.types.is_nested(field.type)]
         problems = _unknown("by", [self.by], numbers) + _unknown("per", self.per, scalars)
         if self.top < 0:
-            problems.append(f"grid.keep.top={self.top} must be at least 0.")
+            problems.append(f"grid.keep.top={self.top} must be at least 0. Nearest: 0.")
+        if self.top == 0 and not self.pareto:
+            problems.append(
+                "grid.keep.top=0 and grid.keep.pareto=false keep no row. Nearest: top=1 or pareto=true; "
+                "study.dry_run=true counts without keeping."
+            )
         if problems:
             raise Invalid(problems)
         self.counts: Counter[str] = Counter()
@@ -72,10 +77,11 @@ class Keeper:
         counted = ", ".join(f"{self.counts[each]:,} {word}" for each, word in statuses.items() if self.counts[each])
         groups = f" of each {' and '.join(self.per)}" if self.per else ""
         order = "largest" if self.sign < 0 else "smallest"
-        front = ", and the Pareto front of step time, memory and GPUs" if self.pareto else ""
+        top = f"the {self.top:,} with the {order} {self.by}{groups} that fit" if self.top else ""
+        front = f"the Pareto front of step time, memory and GPUs{'' if self.top else groups}" if self.pareto else ""
         return (
-            f"Of {self.counts.total():,} points that were evaluated ({counted}) the table keeps {self.table().num_rows:,}: the "
-            f"{self.top:,} with the {order} {self.by}{groups} that fit{front}."
+            f"Of {self.counts.total():,} points that were evaluated ({counted}) the table keeps {self.table().num_rows:,}: "
+            f"{', and '.join(filter(None, (top, front)))}."
         )
 
     def _kept(self, table: pa.Table) -> Mask:
