@@ -14,7 +14,7 @@ from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
 from pipesim.plan import grid
 from pipesim.plan.space import Space, cut, total
-from pipesim.report import figures, html, markdown, terminal, trace
+from pipesim.report import figures, html, markdown, terminal, trace, viewer
 from pipesim.report.document import Document
 from pipesim.report.layout_page import layout_page
 from pipesim.report.runs_page import runs_page
@@ -162,6 +162,8 @@ def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, st
     drawn = figures.figures(document)
     files = {"report.md": markdown.to_markdown(document), "report.html": html.to_html(document, drawn)}
     files |= {document.figure_folder + name: svg for name, svg in drawn.items()}
+    if viewer.views(document):
+        files["timeline.html"] = viewer.page(document)
     if kind == "layout" and rows[0]["status"] != "failed":
         run = pipeline(rows[0]).timeline
         files |= {"trace.json": trace.chrome_trace(run), "schedule.csv": run.schedule.to_csv()}

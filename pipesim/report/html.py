@@ -10,7 +10,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from pipesim.report import figures, plots
+from pipesim.report import figures, plots, viewer
 from pipesim.report.document import Cell, Chart, Document, TimelineView
 from pipesim.report.formats import clean, show
 
@@ -23,6 +23,7 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
     ``drawn`` are the pictures as ``figures.figures`` gives them, if they are there already.
     """
     pictures = figures.figures(document) if drawn is None else drawn
+    timelines = bool(viewer.views(document))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -39,6 +40,9 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
         plotly_js=_plotly_js() if any(map(_is_picture, figures.pictures(document))) else "",
         picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
         plot=plots.plot,
+        viewer_style=viewer.style() if timelines else "",
+        viewer_script=viewer.script(document.language) if timelines else "",
+        viewer=lambda view: viewer.embed(view, Markup(pictures[f"{view.slug}.svg"]), document.language),
     )
 
 
