@@ -41,19 +41,18 @@ def island(slug: str, title: str, timeline: Timeline, unit: str) -> dict[str, An
 def columns(timeline: Timeline) -> Mapping[str, Column]:
     """The widest types first, so that each array lies at a multiple of its item's size.
 
-    ``edges_s`` and ``idle_s`` are start, end, start, end …: what ends where the next begins then compresses well.
-    ``remote`` and ``local`` tell how far back in the list (or, wrapped, ahead) an action's dependencies stand, 0 is none.
-    ``reason`` is one more than the index of the action that an idle interval waits for.
+    ``edges_s`` is start, end, start, end …: what ends where the next begins then compresses well. Idle intervals fill
+    the gaps between the slots of a rank, by time: ``more`` says that the next one is of the same gap, ``cut_s`` where
+    it begins. ``remote`` and ``local`` tell how far back in the list (or, wrapped, ahead) an action's dependencies
+    stand, 0 is none. ``reason`` is 1 where an interval waits for what the next action needs from another rank, 2 where
+    the pair's second action needs it, 0 if for nothing.
     """
     schedule, gaps, needs = timeline.schedule, idle(timeline), dependencies(timeline.schedule)
     of = lanes(schedule)
-    real = {
-        "edges_s": np.stack([timeline.start_s, timeline.end_s], axis=1).ravel(),
-        "idle_s": np.stack([gaps.start_s, gaps.end_s], axis=1).ravel(),
-    }
+    more = np.r_[(np.diff(gaps.rank) == 0) & (np.diff(gaps.before) == 0), False][: len(gaps)]
+    real = {"edges_s": np.stack([timeline.start_s, timeline.end_s], axis=1).ravel(), "cut_s": gaps.end_s[more]}
     whole = {
         "rank_start": schedule.rank_start,
-        "idle_start": np.searchsorted(gaps.rank, np.arange(schedule.p + 1)),
         "stage": schedule.stage,
         "op": schedule.op,
         "micro_batch": schedule.micro_batch,
@@ -63,7 +62,8 @@ def columns(timeline: Timeline) -> Mapping[str, Column]:
         "remote": _back(needs.remote),
         "local": _back(needs.local),
         "cause": gaps.cause,
-        "reason": gaps.waits_for + 1,
+        "more": more,
+        "reason": np.where(gaps.waits_for < 0, 0, np.where(needs.remote[gaps.before] == gaps.waits_for, 1, 2)),
     }
     small = {name: column.astype(_smallest(column)) for name, column in whole.items()}
     return dict(sorted((real | small).items(), key=lambda item: -item[1].dtype.itemsize))

@@ -29,7 +29,8 @@ async function build(root) {
   }
   bar.append(button("+", WORDS.closer, "+"), button("−", WORDS.farther, "-"), button("⤢", WORDS.whole, "0"));
   const frame = element("div", {class: "pv-tool"}, view.canvas);
-  root.append(bar, frame, view.tip, view.said, view.differs, view.legend, element("p", {class: "pv-hint pv-tool"}, WORDS.hint));
+  root.append(bar, frame, view.tip, view.said, view.differs, view.legend);
+  if (root === document.querySelector(".pv")) root.append(element("p", {class: "pv-hint pv-tool"}, WORDS.hint));
   root.viewer = view;
   await shown(view);
   root.classList.add("pv-live");
@@ -98,10 +99,11 @@ function paint(view) {
 }
 
 function legend(timelines) {
-  const list = element("ul", {class: "pv-legend", "aria-label": WORDS.colours}), [{colours, op}] = timelines, shades = colours.length / 8;
-  for (const used of [...new Set(op)].sort()) {
+  const list = element("ul", {class: "pv-legend", "aria-label": WORDS.colours}), colourOf = new Map();
+  for (const {colours, op} of timelines) for (const each of new Set(op)) if (!colourOf.has(each)) colourOf.set(each, colours.slice(each * colours.length / 4));
+  for (const [used, [even, odd]] of [...colourOf].sort((a, b) => a[0] - b[0])) {
     const swatch = element("i");
-    swatch.style.background = `linear-gradient(90deg, ${colours[used * shades * 2]} 50%, ${colours[used * shades * 2 + 1]} 50%)`;
+    swatch.style.background = `linear-gradient(90deg, ${even} 50%, ${odd} 50%)`;
     list.append(element("li", {}, swatch, WORDS.ops[used]));
   }
   return list;
@@ -110,10 +112,10 @@ function legend(timelines) {
 // Idle seconds of all ranks by cause, for one timeline or two and their difference.
 function causes(timelines) {
   const totals = timelines.map(({idle}) => idle.sums.map(each => each.at(-1))), two = timelines.length > 1;
-  const heads = [WORDS.cause, ...timelines.flatMap(each => [two ? `${each.title}: ${WORDS.seconds}` : WORDS.seconds, WORDS.share]), ...(two ? [WORDS.difference] : [])];
+  const heads = [WORDS.cause, ...timelines.flatMap((_, at) => [two ? `${"AB"[at]}: ${WORDS.seconds}` : WORDS.seconds, WORDS.share]), ...(two ? [WORDS.difference] : [])];
   const cells = values => [...timelines.flatMap((each, at) => [duration(each, values[at]), percent(values[at] / (each.p * each.makespan))]),
     ...(two ? [(values[1] > values[0] ? "+" : "") + (values[1] < values[0] ? "−" : "") + duration(timelines[0], Math.abs(values[1] - values[0]))] : [])];
-  const line = (values, head, swatch = null) => element("tr", {}, element("th", {scope: "row"}, ...(swatch ? [swatch] : []), head), ...cells(values).map(text => element("td", {}, text)));
+  const line = (values, head, swatch = null) => element("tr", {}, element("th", {scope: "row"}, element("span", {}, ...(swatch ? [swatch] : []), head)), ...cells(values).map(text => element("td", {}, text)));
   const rows = WORDS.causes.flatMap((words, cause) => {
     if (!totals.some(each => each[cause] > 0)) return [];
     const swatch = element("i");

@@ -11,27 +11,48 @@ async function decoded(island) {
     columns[name] = new TYPES[type](raw, at, length);
     at += columns[name].byteLength;
   }
-  return {...island, gzip: null, ...columns, ...spans(columns, island.p)};
+  return {...island, gzip: null, ...columns, ...spans(columns, island.p, columns.rank_start)};
 }
 
 // Work and idle time in one form: spans by rank and time, of some kind. Time counts from the first start.
-function spans(columns, p) {
-  const n = columns.op.length, start = new Float64Array(n), end = new Float64Array(n);
-  const origin = columns.edges_s.reduce((least, edge) => Math.min(least, edge), Infinity);
-  const apart = (edges, start, end) => {
-    for (let i = 0; i < start.length; i++) { start[i] = edges[2 * i] - origin; end[i] = edges[2 * i + 1] - origin; }
-  };
-  apart(columns.edges_s, start, end);
-  const gaps = columns.cause.length, gapStart = new Float64Array(gaps), gapEnd = new Float64Array(gaps);
-  apart(columns.idle_s, gapStart, gapEnd);
-  const rankOf = new Uint32Array(n);
-  for (let rank = 0; rank < p; rank++) rankOf.fill(rank, columns.rank_start[rank], columns.rank_start[rank + 1]);
+function spans(columns, p, first) {
+  const {edges_s, op, cause, joined} = columns, origin = edges_s.reduce((least, edge) => Math.min(least, edge), Infinity);
+  const start = new Float64Array(op.length), end = new Float64Array(op.length), rankOf = new Uint32Array(op.length);
+  for (let i = 0; i < op.length; i++) { start[i] = edges_s[2 * i] - origin; end[i] = edges_s[2 * i + 1] - origin; }
+  for (let rank = 0; rank < p; rank++) rankOf.fill(rank, first[rank], first[rank + 1]);
+  const idle = gaps(columns, p, origin);
   return {
-    n, origin, rankOf, makespan: end.reduce((most, each) => Math.max(most, each), 0),
-    work: {start, end, first: columns.rank_start, kind: columns.op, sums: sums(start, end, columns.op, 4, columns.joined)},
-    idle: {start: gapStart, end: gapEnd, first: columns.idle_start, kind: columns.cause,
-      sums: sums(gapStart, gapEnd, columns.cause, WORDS.causes.length)},
+    n: op.length, origin, rankOf, before: idle.before, makespan: end.reduce((most, each) => Math.max(most, each), 0),
+    work: {start, end, first, kind: op, sums: sums(start, end, op, 4, joined)},
+    idle: {...idle, kind: cause, sums: sums(idle.start, idle.end, cause, WORDS.causes.length)},
   };
+}
+
+// Idle intervals from what lies between the slots of each rank; `before` is the action that comes next, -1 after the last.
+function gaps({edges_s, rank_start, joined, cause, more, cut_s}, p, origin) {
+  const start = new Float64Array(cause.length), end = new Float64Array(cause.length), before = new Int32Array(cause.length);
+  const last = edges_s.reduce((most, edge) => Math.max(most, edge), -Infinity), first = new Uint32Array(p + 1);
+  let k = 0, cut = 0;
+  const split = (from, to, next) => {
+    if (to <= from) return;
+    do {
+      start[k] = from - origin;
+      from = more[k] ? cut_s[cut++] : to;
+      end[k] = from - origin;
+      before[k] = next;
+    } while (more[k++]);
+  };
+  for (let rank = 0; rank < p; rank++) {
+    let free = origin;
+    for (let i = rank_start[rank]; i < rank_start[rank + 1]; i++) {
+      if (i > rank_start[rank] && joined[i - 1]) continue;
+      split(free, edges_s[2 * i], i);
+      free = edges_s[2 * i + 1];
+    }
+    split(free, last, -1);
+    first[rank + 1] = k;
+  }
+  return {start, end, before, first};
 }
 
 // Seconds of each kind before each span, so that those of any stretch are a difference; a pair shares its slot.
@@ -78,12 +99,14 @@ function readers(timeline, i) {
 
 // The idle intervals between the slot before an action and its own.
 function waits(timeline, i) {
-  const rank = timeline.rankOf[i], {work, idle} = timeline;
+  const rank = timeline.rankOf[i], {work, idle, before} = timeline, found = [];
   const first = i > work.first[rank] && timeline.joined[i - 1] ? i - 1 : i;
-  const free = first > work.first[rank] ? work.end[first - 1] : 0, found = [];
-  for (let k = endsAfter(idle, rank, free); k < idle.first[rank + 1] && idle.end[k] <= work.start[first]; k++) found.push(k);
+  for (let k = endsAfter(idle, rank, work.start[first]) - 1; k >= idle.first[rank] && before[k] === first; k--) found.unshift(k);
   return found;
 }
+
+// The action that an idle interval waits for, or -1.
+const awaited = (timeline, k) => timeline.reason[k] ? needs(timeline, timeline.before[k] + timeline.reason[k] - 1)[0] : -1;
 
 function indexOf(timeline, name, rank) {
   const within = [timeline.work.first[rank ?? 0], timeline.work.first[rank === null ? timeline.p : rank + 1]];

@@ -25,9 +25,10 @@ function panelsOf(shown, height) {
   const rows = shown.reduce((sum, timeline) => sum + timeline.p, 0), pairs = shown.some(timeline => timeline.joined.some(Boolean));
   const row = Math.max(Math.min(pairs ? 34 : 24, Math.max(6, height / rows)), 1), fitting = Math.min(row, 6000 / rows);
   let top = AXIS;
-  return shown.map(timeline => {
+  return shown.map((timeline, at) => {
     top += HEAD;
-    const panel = {timeline, top, row: fitting, bottom: top + fitting * timeline.p};
+    const title = (shown.length > 1 ? `${"AB"[at]}: ` : "") + timeline.title;
+    const panel = {timeline, title, top, row: fitting, bottom: top + fitting * timeline.p};
     top = panel.bottom + 6;
     return panel;
   });
@@ -76,7 +77,7 @@ function drawPanel(plot, panel) {
   pen.fillStyle = plot.ink;
   pen.font = "600 12px system-ui, sans-serif";
   pen.textAlign = "left";
-  pen.fillText(timeline.title, LEFT, top - 6, plot.right - LEFT);
+  pen.fillText(fitted(pen, panel.title, plot.right - LEFT), LEFT, top - 6);
   pen.font = "12px system-ui, sans-serif";
   pen.fillStyle = plot.dim;
   pen.textAlign = "right";
@@ -105,6 +106,13 @@ function drawPanel(plot, panel) {
   pen.fillStyle = plot.ink;
   pen.fillRect(end, top, 1.5, bottom - top);
   pen.restore();
+}
+
+function fitted(pen, text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  let signs = [...text].slice(0, 200);
+  while (signs.length && pen.measureText(`${signs.join("")}…`).width > width) signs = signs.slice(0, -1);
+  return `${signs.join("")}…`;
 }
 
 // Spans of a rank that can be seen: wide ones are collected, of narrow ones each pixel gets its share of every kind.

@@ -28,7 +28,7 @@ function moment(timeline, value, step) {
 const percent = share => `${(100 * share).toFixed(1)} %`;
 
 function because(timeline, k) {
-  const words = WORDS.causes[timeline.cause[k]], reason = timeline.reason[k] - 1;
+  const words = WORDS.causes[timeline.cause[k]], reason = awaited(timeline, k);
   return reason < 0 ? words : fill(WORDS.for, words, nameOf(timeline, reason), timeline.rankOf[reason]);
 }
 
@@ -57,10 +57,9 @@ function aboutIdle(timeline, rank, k, step) {
 
 // The second timeline against the first.
 function difference(one, other) {
-  const more = other.makespan - one.makespan, length = timeline => duration(timeline, timeline.makespan) +
-    (timeline.unit === "units" ? ` ${WORDS.units}` : "");
-  const said = more === 0 ? fill(WORDS.same, other.title, one.title)
-    : fill(more > 0 ? WORDS.longer : WORDS.shorter, other.title, duration(one, Math.abs(more)),
-      percent(Math.abs(more) / one.makespan), one.title);
-  return [...[one, other].map(each => fill(WORDS.makespan, each.title, length(each))), said].join("\n");
+  const more = other.makespan - one.makespan, sign = one.unit === "units" ? ` ${WORDS.units}` : "";
+  const length = seconds => duration(one, seconds) + sign;
+  const said = more === 0 ? fill(WORDS.same, "B", "A")
+    : fill(more > 0 ? WORDS.longer : WORDS.shorter, "B", length(Math.abs(more)), percent(Math.abs(more) / one.makespan), "A");
+  return [fill(WORDS.makespan, "A", length(one.makespan)), fill(WORDS.makespan, "B", length(other.makespan)), said].join(" · ");
 }
