@@ -58,7 +58,7 @@ def style() -> Markup:
 def script(language: str) -> Markup:
     """One script in a scope of its own; it comes after the last timeline of a page."""
     says = _environment().from_string("{{ words | tojson }}").render(words=words(language))
-    return Markup("(() => {\n\"use strict\";\nconst WORDS = " + says + ";\n" + "".join(map(_own, _SCRIPTS)) + "})();\n")
+    return Markup('(() => {\n"use strict";\nconst WORDS = ' + says + ";\n" + "".join(map(_own, _SCRIPTS)) + "})();\n")
 
 
 def sums(view: TimelineView, language: str) -> Table:
@@ -70,7 +70,9 @@ def sums(view: TimelineView, language: str) -> Table:
     titles = [str(says["busy"]), str(says["idle"]), *(CAUSES[language][cause] for cause in causes)]
     table = np.column_stack([timeline.busy_s, idle_s.sum(axis=1), idle_s[:, causes]])
     names = [str(says["rank"]).format(rank) for rank in range(len(table))]
-    lines = [(name, *line, peak) for name, line, peak in zip(names, table.tolist(), timeline.peak_inflight, strict=True)]
+    lines = [
+        (name, *line, peak) for name, line, peak in zip(names, table.tolist(), timeline.peak_inflight, strict=True)
+    ]
     return Table(
         title=str(says["sums"]).format(view.title),
         columns=(Column(title=""), *(Column(title=title, kind=kind) for title in titles), Column(title=str(says["peak"]), kind="count")),

@@ -90,5 +90,3 @@ def _back(needed: NDArray[np.int32]) -> IntArray:
 def _smallest(column: Column) -> str:
     most = int(column.max(initial=0))
     return next(kind for kind, limit in (("<u1", 2**8), ("<u2", 2**16), ("<u4", 2**32)) if most < limit)
-
-

@@ -18,12 +18,14 @@ CAUSES: dict[str, dict[Cause, str]] = {
 
 _WORDS: dict[str, dict[str, str]] = {
     "en": {
-        "units": "units", "rank": "rank {0}", "stage": "stage {0}", "micro_batch": "micro-batch {0}", "took": "{0} – {1} (takes {2})",
+        "units": "units", "rank": "rank {0}", "stage": "stage {0}", "micro_batch": "micro-batch {0}",
+        "took": "{0} – {1} (takes {2})",
         "waited": "waited {0}: {1}", "at_once": "did not wait", "for": "{0} for {1} of rank {2}", "held": "in flight: {0}",
         "idle": "idle", "busy": "busy", "all": "all ranks", "cause": "idle because of", "seconds": "time, all ranks",
         "share": "share of all rank time", "peak": "most in flight", "shown": "Timeline", "against": "Compare with",
         "nothing": "nothing", "closer": "Zoom in", "farther": "Zoom out", "whole": "Show all", "colours": "Colours",
-        "makespan": "{0}: makespan {1}", "longer": "{0} is {1} ({2}) longer than {3}", "shorter": "{0} is {1} ({2}) shorter than {3}",
+        "makespan": "{0}: makespan {1}", "longer": "{0} is {1} ({2}) longer than {3}",
+        "shorter": "{0} is {1} ({2}) shorter than {3}",
         "same": "{0} and {1} take equally long", "difference": "difference", "sums": "Idle time of each rank by cause: {0}",
         "canvas": "Timeline {0}: ranks as rows, time from left to right. Keys: arrows left and right move, plus and minus zoom, "
         "0 shows all; comma and full stop choose the action before and after, arrows up and down the one on the next rank, "
@@ -41,8 +43,8 @@ _WORDS: dict[str, dict[str, str]] = {
         "nothing": "无", "closer": "放大", "farther": "缩小", "whole": "显示全部", "colours": "颜色",
         "makespan": "{0}：总时长 {1}", "longer": "{0} 比 {3} 长 {1}（{2}）", "shorter": "{0} 比 {3} 短 {1}（{2}）",
         "same": "{0} 与 {1} 用时相同", "difference": "差", "sums": "各 rank 的空闲时间（按原因）：{0}",
-        "canvas": "时间线 {0}：每行一个 rank，时间从左到右。按键：左右方向键平移，加号减号缩放，0 显示全部；逗号与句号选择前后动作，"
-        "上下方向键选择相邻 rank 的动作，Enter 转到它所等待的动作，Escape 取消选择。",
+        "canvas": "时间线 {0}：每行一个 rank，时间从左到右。按键：左右方向键平移，加号减号缩放，0 显示全部；逗号与句号选择"
+        "前后动作，上下方向键选择相邻 rank 的动作，Enter 转到它所等待的动作，Escape 取消选择。",
         "hint": "拖动可平移；先点击图面再滚动滚轮（或按住 Ctrl）、或双指捏合可缩放；点击动作可看其依赖。按键：← → 平移，+ − 缩放，"
         "0 全部，, . 前后动作，↑ ↓ 相邻 rank，Enter 转到所等待的动作。地址栏会记住位置。",
         "title": "时间线", "old": "浏览器版本过旧，无法使用查看器。",
