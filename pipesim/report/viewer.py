@@ -75,7 +75,10 @@ def sums(view: TimelineView, language: str) -> Table:
     ]
     return Table(
         title=str(says["sums"]).format(view.title),
-        columns=(Column(title=""), *(Column(title=title, kind=kind) for title in titles), Column(title=str(says["peak"]), kind="count")),
+        columns=(
+            Column(title=""), *(Column(title=title, kind=kind) for title in titles),
+            Column(title=str(says["peak"]), kind="count"),
+        ),
         rows=(*lines, (str(says["all"]), *table.sum(axis=0).tolist(), max(timeline.peak_inflight))),
         emphasis=frozenset({len(lines)}),
     )  # fmt: skip

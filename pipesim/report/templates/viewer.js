@@ -131,6 +131,7 @@ function causes(timelines) {
 function keep(view) {
   clearTimeout(view.keeping);
   view.keeping = setTimeout(() => {
+    view.keeping = null;
     const digits = Math.max(1, Math.ceil(Math.log10(view.longest / (view.t1 - view.t0))) + 5), said = [`t=${[view.t0, view.t1].map(time => Number(Math.max(0, time).toPrecision(digits))).join("-")}`];
     if (view.chosen) {
       const {timeline} = view.panels[view.chosen.panel];

@@ -122,8 +122,9 @@ function spread(plot, spans, rank, hues, mixed, wide) {
     if ((spans.end[i] - spans.start[i]) * scale * dpr >= WIDE) { wide.push(i); i++; continue; }
     const column = Math.max(0, Math.floor((spans.start[i] - t0) / pixel)), right = t0 + (column + 1) * pixel;
     const next = Math.max(i + 1, endsAfter(spans, rank, right, i));
+    const length = next < last ? Math.min(pixel, spans.start[next] - spans.start[i]) : pixel;
     for (let kind = 0; kind < hues.length; kind++) {
-      const share = (spans.sums[kind][next] - spans.sums[kind][i]) / pixel;
+      const share = (spans.sums[kind][next] - spans.sums[kind][i]) / length;
       if (share <= 0) continue;
       for (let channel = 0; channel < 3; channel++) mixed[4 * column + channel] += share * hues[kind][channel];
       mixed[4 * column + 3] += share;
