@@ -75,7 +75,7 @@ def held(schedule: Schedule) -> IntArray:
     after = np.cumsum(change)
     before_rank = np.r_[0, after][schedule.rank_start[:-1]]
     own = after - before_rank[schedule.rank_of()]
-    during = own - np.minimum(change, 0)  # what it frees is there until it ends
+    during: IntArray = own - np.minimum(change, 0)  # what it frees is there until it ends
     first = np.flatnonzero(schedule.joined)
     during[first + 1] = during[first]
     return during

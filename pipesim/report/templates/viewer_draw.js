@@ -118,12 +118,13 @@ function fitted(pen, text, width) {
 // Spans of a rank that can be seen: wide ones are collected, of narrow ones each pixel gets its share of every kind.
 function spread(plot, spans, rank, hues, mixed, wide) {
   const {scale, dpr, t0, t1} = plot, pixel = 1 / (scale * dpr), last = spans.first[rank + 1];
+  spans.used ??= hues.map((_, kind) => kind).filter(kind => spans.sums[kind].at(-1) > 0);
   for (let i = endsAfter(spans, rank, t0); i < last && spans.start[i] < t1;) {
     if ((spans.end[i] - spans.start[i]) * scale * dpr >= WIDE) { wide.push(i); i++; continue; }
     const column = Math.max(0, Math.floor((spans.start[i] - t0) / pixel)), right = t0 + (column + 1) * pixel;
     const next = Math.max(i + 1, endsAfter(spans, rank, right, i));
     const length = next < last ? Math.min(pixel, spans.start[next] - spans.start[i]) : pixel;
-    for (let kind = 0; kind < hues.length; kind++) {
+    for (const kind of spans.used) {
       const share = (spans.sums[kind][next] - spans.sums[kind][i]) / length;
       if (share <= 0) continue;
       for (let channel = 0; channel < 3; channel++) mixed[4 * column + channel] += share * hues[kind][channel];
@@ -145,11 +146,15 @@ function lay(mixed, data, at) {
 function idleBars(plot, {timeline, top, row}, wide, gap) {
   const {pen} = plot, rankOf = ranksOf(timeline.idle, wide), fills = TILES.map(each => pen.createPattern(each, "repeat"));
   const inset = row > 12 ? row / 4 : gap;
-  wide.forEach((k, at) => {
-    const x = Math.max(LEFT - 2, xOf(plot, timeline.idle.start[k])), end = Math.min(plot.right + 2, xOf(plot, timeline.idle.end[k]));
-    pen.fillStyle = fills[timeline.cause[k]];
-    pen.fillRect(x, top + rankOf[at] * row + inset, end - x, row - 2 * inset);
-  });
+  for (const cause of new Set(wide.map(k => timeline.cause[k]))) {
+    for (const patterned of [false, true]) {
+      pen.fillStyle = patterned ? fills[cause] : CAUSE_LOOKS[cause][0];
+      wide.forEach((k, at) => {
+        const x = Math.max(LEFT - 2, xOf(plot, timeline.idle.start[k])), end = Math.min(plot.right + 2, xOf(plot, timeline.idle.end[k]));
+        if (timeline.cause[k] === cause && end - x >= 4 === patterned) pen.fillRect(x, top + rankOf[at] * row + inset, end - x, row - 2 * inset);
+      });
+    }
+  }
 }
 
 // The spans come by rank: where each rank's begin is known.
