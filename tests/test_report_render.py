@@ -82,7 +82,10 @@ def in_terminal(shown: Document, **console: object) -> str:
 
 
 def json_of_charts(page: str) -> list[dict[str, object]]:
-    return [json.loads(text) for text in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page)]
+    return [
+        json.loads(text)
+        for text in re.findall(r'<script type="application/json" class="plot"[^>]*>(.*?)</script>', page)
+    ]
 
 
 class Elements(HTMLParser):
@@ -250,7 +253,7 @@ def test_a_page_says_its_language() -> None:
 
 
 def test_a_page_interprets_nothing_from_a_name() -> None:
-    for shown, scripts in ((WITHOUT_CHART, 1), (WHOLE, 3)):  # the sorting; plotly and the chart's data
+    for shown, scripts in ((WITHOUT_CHART, 4), (WHOLE, 6)):  # sorting, the viewer, two timelines; plotly and the chart
         page = to_html(shown)
         assert len(Elements(page).of("script")) == scripts
         assert "<script>alert" not in page

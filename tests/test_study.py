@@ -62,7 +62,8 @@ def test_a_layout_writes_its_files_and_says_where_last(asked, tmp_path, capsys):
     files, manifest = content(folder)
     assert folder == tmp_path / "study"
     assert sorted(files) == [
-        "report.html", "report.md", "results.csv", "results.parquet", "schedule.csv", "timeline.svg", "trace.json",
+        "report.html", "report.md", "results.csv", "results.parquet", "schedule.csv", "timeline.html", "timeline.svg",
+        "trace.json",
     ]  # fmt: skip
     assert capsys.readouterr().out.splitlines()[-1] == f"study: {folder}"
     assert manifest["kind"] == "layout"
@@ -193,13 +194,14 @@ def test_a_single_layout_that_breaks_is_a_failed_row_and_exit_code_1(asked, tmp_
 def test_rendering_again_gives_the_same_bytes(asked, capsys):
     folder = run([asked()], [], False)
     before = content(folder)
-    for name in ("report.html", "report.md", "schedule.csv", "timeline.svg", "trace.json"):
+    for name in ("report.html", "report.md", "schedule.csv", "timeline.html", "timeline.svg", "trace.json"):
         (folder / name).unlink()
     capsys.readouterr()
     study.render_again(folder)
     assert content(folder) == before
     assert capsys.readouterr().out.split() == [
-        str(folder / name) for name in ("report.md", "report.html", "timeline.svg", "trace.json", "schedule.csv")
+        str(folder / name)
+        for name in ("report.md", "report.html", "timeline.svg", "timeline.html", "trace.json", "schedule.csv")
     ]
 
 
