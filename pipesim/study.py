@@ -9,6 +9,7 @@ from typing import Any
 
 from pipesim import config as configs_
 from pipesim import demos, dry_run, legality, sweeping, tasks
+from pipesim.calibrate import evidence
 from pipesim.checks import Invalid
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
@@ -48,7 +49,7 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
         return _swept(Sweep(spaces=spaces, config=first, overrides=overrides, runs=kind == "runs"), kind)
     if first["resume"] is not None:
         raise Invalid([f"resume={first['resume']}: only a sweep is gone on with, and this is a {kind}. Leave it out."])
-    about = manifest.about(kind, overrides, first)
+    about = manifest.about(kind, overrides, first) | {"evidence": evidence.packaged()}
     files: dict[str, str | bytes] = {}
     if kind == "demo":
         document, rows = demos.run(first)
@@ -84,7 +85,7 @@ def _swept(sweep: Sweep, kind: str) -> Path:
     with sweeping.opened(sweep, _root(), name) as staging:
         made = sweeping.made(sweep, staging)
         kept, known = sweeping.together(sweep, staging, made)
-        about = manifest.about(kind, *sweeping.begun(sweep, staging)) | known
+        about = manifest.about(kind, *sweeping.begun(sweep, staging)) | known | {"evidence": evidence.packaged()}
         rows = kept.rows()
         if kind == "runs":
             took = [{**each.measured, "point_id": each.asked[:16]} for each in made if each.measured]
@@ -154,7 +155,7 @@ def render_again(folder: Path) -> None:
 def _sweep_page(rows: Sequence[Row], about: Mapping[str, Any], counts: Mapping[str, int]) -> Document:
     """``counts`` are of the table; what a grid evaluated and kept not stands in ``about``."""
     counts = about.get("evaluated") or counts
-    return sweep_page(rows, about, counts, about.get("kept", ""))
+    return sweep_page(rows, about, counts)
 
 
 def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, str]:
@@ -203,8 +204,8 @@ def _common(spaces: Sequence[Space]) -> dict[str, Any]:
     ]
     if first["lang"] not in LANGUAGES:
         problems.append(f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.")
-    elif first["lang"] != "en" and first["demo"] is None:
-        problems.append(f"lang={first['lang']}: only demos speak it so far. Nearest: lang=en.")
+    elif first["lang"] != "en" and first["demo"] is None and tasks.chosen(first) is not None:
+        problems.append(f"lang={first['lang']}: only layouts, sweeps and demos speak it so far. Nearest: lang=en.")
     if problems:
         raise Invalid(problems)
     return first

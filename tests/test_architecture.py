@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
-        "tasks", "sweeping", "compose", "dry_run",
+        "tasks", "sweeping", "compose", "dry_run", "calibrate.evidence",
     },
     "api": {
         "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",

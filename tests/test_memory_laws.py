@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from points import MIXTRAL, SMALL, point, row, rows
 
-from pipesim.report import layout_page
+from pipesim.report import layout_tables
+from pipesim.report.say import english
 
 LAW = settings(deadline=None, max_examples=15)
 LAYOUTS = st.fixed_dictionaries(
@@ -76,7 +77,7 @@ def test_a_spread_vocabulary_keeps_the_softmax_of_micro_batches_between_its_pass
 
 def test_a_layout_s_report_names_the_first_the_middle_the_last_and_the_heaviest_rank() -> None:
     each = row(*SMALL, t=1, p=4, d=1, micro_batch=1, global_batch=8) | {"p": 4}
-    ranks = layout_page._stages(each)
+    ranks = layout_tables.ranks(each, english)
     places = [column.title for column in ranks.columns].index("place")
     assert [line[places] for line in ranks.rows] == ["first, heaviest", "", "middle", "last"]
     memory = [column.title for column in ranks.columns].index("memory")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pipesim.report.document import Observations
-
-Lang = Literal["en", "zh"]
-Say = Callable[[str, str], str]
-"""``say(english, chinese)``: the one that was asked for."""
+from pipesim.report.say import Lang as Lang
+from pipesim.report.say import Say as Say
+from pipesim.report.say import speaker as speaker
 
 
 class Claim(NamedTuple):
@@ -19,10 +18,6 @@ class Claim(NamedTuple):
     holds: bool
     en: str
     zh: str
-
-
-def speaker(lang: Lang) -> Say:
-    return lambda en, zh: {"en": en, "zh": zh}[lang]
 
 
 def observations(claims: Iterable[Claim], say: Say) -> tuple[Observations, ...]:

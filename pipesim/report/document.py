@@ -1,4 +1,4 @@
-"""What a report says, as plain data: sections of paragraphs, tables, charts, timelines and observations.
+"""What a report says, as plain data: sections of paragraphs, tables, pictures, timelines and observations.
 
 Whoever has something to report builds a ``Document``; ``terminal``, ``markdown`` and ``html`` each show the same one.
 """
@@ -58,16 +58,100 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """A scatter chart; ``slug`` names its file. ``x_limit`` draws a line that x should not cross, with its label."""
+class Picture:
+    """What ``plots.plot`` and ``charts.draw`` know how to draw; ``slug`` names its file, ``caption`` says what to see."""
 
     slug: str
     title: str
     caption: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart(Picture):
+    """A scatter chart. ``x_limit`` draws a line that x should not cross, with its label."""
+
     x: Axis
     y: Axis
     marks: tuple[Mark, ...]
     x_limit: tuple[float, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars(Picture):
+    """Stacked bars that lie, the first on top: each is (name, its part of every item); parts are never negative."""
+
+    x: Axis
+    items: tuple[str, ...]
+    bars: tuple[tuple[str, tuple[float, ...]], ...]
+    x_limit: tuple[float, str] | None = None
+
+    def __post_init__(self) -> None:
+        assert all(len(parts) == len(self.items) and min(parts) >= 0 for _, parts in self.bars)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One map: a row of ``squares`` for every y, a square for every x: its value, or a sign for why it has none."""
+
+    title: str
+    squares: tuple[tuple[float | str, ...], ...]
+    names: tuple[tuple[str, ...], ...]
+    """What each value is of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap(Picture):
+    """Maps side by side with one scale; small values are good, and the smallest of all is marked."""
+
+    x_title: str
+    y_title: str
+    xs: tuple[str, ...]
+    ys: tuple[str, ...]
+    value: Axis
+    panels: tuple[Panel, ...]
+
+    def best(self) -> tuple[int, int, int] | None:
+        """Panel, y and x of the smallest value, the first of equals."""
+        places = [
+            (value, (k, i, j))
+            for k, panel in enumerate(self.panels)
+            for i, row in enumerate(panel.squares)
+            for j, value in enumerate(row)
+            if not isinstance(value, str)
+        ]
+        return min(places)[1] if places else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Points that are joined in their order; those of ``hollow`` are not to be had, ``best`` is the one to take."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    labels: tuple[str, ...]
+    hollow: frozenset[int] = frozenset()
+    best: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves(Picture):
+    x: Axis
+    y: Axis
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel(Picture):
+    """One line a row across upright axes, coloured by the last one's value; axes of kind text are in the order given."""
+
+    axes: tuple[Axis, ...]
+    choices: tuple[tuple[str, ...], ...]
+    """Of each axis of kind text its values, the lowest first; of others nothing."""
+    rows: tuple[tuple[float | str, ...], ...]
+
+    def height(self, k: int, value: float | str) -> float:
+        """Where a value stands on the k-th axis: of a text its place."""
+        return float(self.choices[k].index(value)) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +179,16 @@ class Observations:
     claims: tuple[str, ...]
 
 
-Block = str | Table | Chart | TimelineView | Observations
+Block = str | Table | Picture | TimelineView | Observations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
+    """``aside`` is what a terminal leaves to the files."""
+
     title: str
     blocks: tuple[Block, ...]
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

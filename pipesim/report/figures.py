@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipesim.report import charts, timeline_svg
-from pipesim.report.document import Chart, Document, TimelineView
+from pipesim.report.document import Document, Picture, TimelineView
 
 
 def figures(document: Document) -> dict[str, str]:
-    """File name to SVG text for every chart and timeline; slugs must differ, because they become the names."""
+    """File name to SVG text for every picture and timeline; slugs must differ, because they become the names."""
     drawn: dict[str, str] = {}
     for view in pictures(document):
         name = f"{view.slug}.svg"
@@ -18,13 +18,13 @@ def figures(document: Document) -> dict[str, str]:
     return drawn
 
 
-def pictures(document: Document) -> Iterator[Chart | TimelineView]:
+def pictures(document: Document) -> Iterator[Picture | TimelineView]:
     for section in document.sections:
-        yield from (block for block in section.blocks if isinstance(block, Chart | TimelineView))
+        yield from (block for block in section.blocks if isinstance(block, Picture | TimelineView))
 
 
-def draw(view: Chart | TimelineView, language: str) -> str:
-    if isinstance(view, Chart):
+def draw(view: Picture | TimelineView, language: str) -> str:
+    if isinstance(view, Picture):
         return charts.draw(view)
     unit: timeline_svg.Unit = "seconds" if view.unit_s is None else "units"
     return timeline_svg.draw(

@@ -11,7 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipesim.report import figures, plots, viewer
-from pipesim.report.document import Cell, Chart, Document, TimelineView
+from pipesim.report.document import Cell, Document, Picture, TimelineView
 from pipesim.report.formats import clean, show
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -35,20 +35,15 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
     return environment.get_template("report.html.jinja").render(
         document=document,
         kind=lambda block: type(block).__name__,
-        is_picture=_is_picture,
+        is_picture=lambda block: isinstance(block, Picture),
         style=_own("report.css"),
-        plotly_js=_plotly_js() if any(map(_is_picture, figures.pictures(document))) else "",
+        plotly_js=_plotly_js() if any(isinstance(view, Picture) for view in figures.pictures(document)) else "",
         picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
         plot=plots.plot,
         viewer_style=viewer.style() if timelines else "",
         viewer_script=viewer.script(document.language) if timelines else "",
         viewer=lambda view: viewer.embed(view, Markup(pictures[f"{view.slug}.svg"]), document.language),
     )
-
-
-def _is_picture(block: object) -> bool:
-    """Whether ``plots.plot`` takes it: it has a caption."""
-    return hasattr(block, "caption")
 
 
 def _own(name: str) -> Markup:
@@ -61,7 +56,7 @@ def _plotly_js() -> Markup:
     return Markup(get_plotlyjs())
 
 
-def _picture(view: Chart | TimelineView, svg: str) -> Markup:
+def _picture(view: Picture | TimelineView, svg: str) -> Markup:
     """A timeline inline, for its tooltips; a chart as an image, because it stands in only where scripts do not run."""
     if isinstance(view, TimelineView):
         return Markup(svg)

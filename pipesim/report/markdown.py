@@ -8,8 +8,12 @@ from urllib.parse import quote
 from rich.cells import cell_len
 
 from pipesim.report import timeline_text
-from pipesim.report.document import Block, Cell, Chart, Column, Document, Table, TimelineView
+from pipesim.report.document import Block, Cell, Column, Document, Picture, Table, TimelineView
 from pipesim.report.formats import clean, pad, show
+from pipesim.report.say import Lang, speaker
+
+MOST_ROWS = 300
+"""Of a table: nobody reads more of them in a terminal or a wiki."""
 
 
 def to_markdown(document: Document) -> str:
@@ -25,9 +29,9 @@ def _block(block: Block, document: Document) -> list[str]:
     if isinstance(block, str):
         return [_escape(block)]
     if isinstance(block, Table):
-        return [f"### {_line(block.title)}", _table(block), *([_escape(block.note)] if block.note else [])]
-    if isinstance(block, Chart):
-        return [_picture(block, document.figure_folder), *([_escape(block.caption)] if block.caption else [])]
+        return [f"### {_line(block.title)}", _table(block), *_more(block, document.language), *_paragraph(block.note)]
+    if isinstance(block, Picture):
+        return [_picture(block, document.figure_folder), *_paragraph(block.caption)]
     if isinstance(block, TimelineView):
         return _timeline(block, document)
     claims = [f"{number}. {_line(claim)}" for number, claim in enumerate(block.claims, start=1)]
@@ -40,14 +44,24 @@ def _timeline(view: TimelineView, document: Document) -> list[str]:
     return [heading, *(["\n".join(["```text", *lines, "```"])] if lines else []), picture]
 
 
-def _picture(view: Chart | TimelineView, folder: str) -> str:
+def _picture(view: Picture | TimelineView, folder: str) -> str:
     return f"![{_line(view.title)}]({quote(f'{folder}{view.slug}.svg')})"
+
+
+def _paragraph(text: str) -> list[str]:
+    return [_escape(text)] if text else []
+
+
+def _more(table: Table, language: Lang) -> list[str]:
+    left = len(table.rows) - MOST_ROWS
+    say = speaker(language)
+    return [say(f"… and {left:,} more rows in the page.", f"… 另有 {left:,} 行见网页。")] if left > 0 else []
 
 
 def _table(table: Table) -> str:
     """Columns are padded, so that the source reads as a table too."""
     head = [_line(column.title) for column in table.columns]
-    rows = [_row(row, table.columns, bold=index in table.emphasis) for index, row in enumerate(table.rows)]
+    rows = [_row(row, table.columns, bold=index in table.emphasis) for index, row in enumerate(table.rows[:MOST_ROWS])]
     widths = [max(3, *(cell_len(row[k]) for row in [head, *rows])) for k in range(len(head))]
     rules = [
         "-" * width if column.kind == "text" else "-" * (width - 1) + ":"

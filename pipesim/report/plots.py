@@ -1,16 +1,33 @@
-"""Charts as Plotly's arguments, for the page."""
+"""Pictures as Plotly's arguments, for the page."""
 
 from __future__ import annotations
 
 import html
 from typing import Any
 
-from pipesim.report import charts
-from pipesim.report.document import Chart
+from pipesim.report import charts, plots_bars, plots_lines, plots_map
+from pipesim.report.chart_look import look
+from pipesim.report.document import Bars, Chart, Curves, HeatMap, Parallel, Picture
+from pipesim.report.plot_layout import layout, line_across, titled
+
+Plot = dict[str, Any]
 
 
-def plot(chart: Chart) -> dict[str, Any]:
+def plot(picture: Picture) -> Plot:
     """Plotly's arguments. It reads names as HTML, so they are escaped once more than the page's JSON is."""
+    if isinstance(picture, Bars):
+        return plots_bars.plot(picture)
+    if isinstance(picture, HeatMap):
+        return plots_map.plot(picture)
+    if isinstance(picture, Curves):
+        return plots_lines.curves(picture)
+    if isinstance(picture, Parallel):
+        return plots_lines.parallel(picture)
+    assert isinstance(picture, Chart)
+    return _scatter(picture)
+
+
+def _scatter(chart: Chart) -> Plot:
     all_marks, groups, x_title, y_title, x_limit = charts.scaled(chart)
     few = len(all_marks) <= charts.MAX_LABELS
     traces = [
@@ -24,39 +41,15 @@ def plot(chart: Chart) -> dict[str, Any]:
             "textposition": "top center",
             "hovertext": [html.escape(f"{mark.label} ({mark.x:.4g}, {mark.y:.4g})") for mark in marks],
             "hoverinfo": "text",
-            "marker": {"color": charts.look(index).colour, "symbol": charts.look(index).symbol, "size": 9},
+            "marker": {"color": look(index).colour, "symbol": look(index).symbol, "size": 9},
         }
         for index, (group, marks) in enumerate(groups.items())
     ]
     if x_limit and all_marks:
         heights = [mark.y for mark in all_marks]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": html.escape(x_limit[1]),
-                "x": [x_limit[0]] * 2,
-                "y": [min(heights), max(heights)],
-                "hoverinfo": "name",
-                "line": {"color": "#7f7f7f", "dash": "dash"},
-            }
-        )
-    return {"data": traces, "layout": _layout(chart, x_title, y_title)}
-
-
-def _layout(chart: Chart, x_title: str, y_title: str) -> dict[str, Any]:
-    """Colours of text and lines are left to the style sheet, which knows light from dark."""
+        traces.append(line_across(x_limit, [min(heights), max(heights)]))
     axes = {
-        name: {"title": {"text": html.escape(title)}, "type": "log" if axis.log else "linear", "automargin": True}
-        for name, title, axis in (("xaxis", x_title, chart.x), ("yaxis", y_title, chart.y))
+        "xaxis": titled(x_title, log=chart.x.log),
+        "yaxis": titled(y_title, log=chart.y.log),
     }
-    return {
-        **axes,
-        "height": 460,
-        "margin": {"l": 56, "r": 16, "t": 16, "b": 48},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "legend": {"orientation": "h", "y": -0.2},
-        "showlegend": True,
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#7f7f7f", "activecolor": "#0072b2"},
-    }
+    return {"data": traces, "layout": layout(460, **axes)}

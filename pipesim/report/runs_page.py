@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipesim.report.document import Column, Document, Section, Table
-from pipesim.report.words import provenance
+from pipesim.report.provenance import provenance
 
 Row = Mapping[str, Any]
 

@@ -3,252 +3,116 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pipesim.report.document import Axis, Chart, Column, Document, Mark, Section, Table
-from pipesim.report.formats import show
-from pipesim.report.words import MEMORY_WORDS, definitions, layout_name, provenance, trust
+from pipesim.report import provenance, sweep_answer, sweep_tables
+from pipesim.report.document import Document, Picture, Section, Table
+from pipesim.report.ranking import IDENTITY, Named, Row, pace, questions, ranked
+from pipesim.report.say import Say, asked_language, speaker
+from pipesim.report.sweep_charts import bars, trade_offs
+from pipesim.report.sweep_maps import maps, micro_batches, parallel
+from pipesim.report.sweep_question import question
+from pipesim.report.words import definitions, layout_name
 
-Row = Mapping[str, Any]
-Named = Callable[[Row], str]
+_DRAWN = 3
+"""Questions (model, cluster, cost model) that are drawn; more would make a report that nobody scrolls through."""
 
-_IDENTITY = ("model", "cluster", "stack", "costs", "schedule", "t", "p", "d", "c", "e", "v", "zero", "recompute",
-             "sequence_parallel", "precision", "attention", "micro_batch", "global_batch", "seq_length", "settings")  # fmt: skip
-HEADROOM = 0.1
-"""Share of a GPU's memory by which published runs differ from what is counted, mostly less."""
-
-_ALWAYS = ("t", "p", "d", "micro_batch")
-
-
-def ranked(rows: Sequence[Row]) -> list[Row]:
-    """Layouts that fit by tokens/s, then those that do not, by memory; ties stay in the table's order."""
-    priced = [row for row in rows if row["status"] in ("ok", "infeasible")]
-    return sorted(
-        priced, key=lambda row: (not row["fits"], -row["tokens_per_s"] if row["fits"] else row["memory_bytes"])
-    )
+Block = str | Table | Picture
 
 
-def sweep_page(
-    rows: Sequence[Row], manifest: Mapping[str, Any], counts: Mapping[str, int] | None = None, kept: str = ""
-) -> Document:
-    """``counts`` are of all points by status, where ``rows`` are only some of them; ``kept`` says which a grid keeps."""
-    order = ranked(rows)
+def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any], counts: Mapping[str, int] | None = None) -> Document:
+    """``counts`` are of all points by status, where ``rows`` are only some of them."""
+    language = asked_language(manifest)
+    say, order = speaker(language), ranked(rows)
     counts = Counter(row["status"] for row in rows) if counts is None else counts
     points = sum(counts.values())
-    varied = tuple(name for name in _IDENTITY if len({row[name] for row in rows}) > 1)
+    varied = tuple(name for name in IDENTITY if len({row[name] for row in rows}) > 1)
     named = partial(layout_name, varied=varied)
-    refused = [row for row in rows if row["status"] not in ("ok", "infeasible")]
+    asked = questions(rows)
+    by_question = {key: [row for row in order if row["status"] != "invalid"] for key, order in questions(order).items()}
+    answers = sweep_answer.answers({key: by_question.get(key, []) for key in asked}, named, say)
+    counted = sweep_answer.counts(counts, len(rows), say)
     sections = [
-        Section(
-            title="Answer", blocks=(*filter(None, [kept]), *_answers(rows, order, named), _counts(counts, len(rows)))
-        )
+        Section(title=say("Answer", "结论"), blocks=(*answers, *sweep_answer.kept(manifest, say), counted)),
+        Section(title=say("The question", "问题"), blocks=question(rows, varied, manifest, say)),
     ]
     if order:
+        ranking = sweep_tables.ranking(order, varied, say)
         sections += [
-            Section(title="Layouts, ranked", blocks=(_ranking(order, varied),)),
-            Section(title="Comparison", blocks=_charts(order, named)),
-            Section(title="Where the step's seconds go", blocks=(_shares(order, named),)),
+            Section(title=say("Layouts, ranked", "布局排名"), blocks=(ranking,)),
+            *_pictures(rows, by_question, varied, named, say),
+            Section(
+                title=say("Where the step's seconds go", "一步的时间去向"),
+                blocks=(sweep_tables.shares(order, named, say),),
+            ),
         ]
-    if shortfalls := [row for row in order if not row["fits"]]:
-        sections.append(Section(title="What does not fit", blocks=(_shortfalls(shortfalls, named),)))
-    if unwise := [{**row, "reason": row["warning"]} for row in order if row["warning"]]:
-        sections.append(Section(title="What runs but is unwise", blocks=(_reasons("Warnings", unwise, named),)))
-    if refused:
-        sections.append(Section(title="What cannot run", blocks=(_reasons("Broken rules", refused, named),)))
+    sections += _refused(rows, order, named, say)
     conventions = sorted({row["flop_convention"] for row in order} or {"palm"})
-    sections.append(Section(title="How to read this", blocks=(*definitions(conventions), provenance(manifest))))
-    return Document(
-        title=f"{points} layout{'s' * (points > 1)} of {_named(rows, 'model')} on {_named(rows, 'cluster')}",
-        sections=tuple(sections),
-    )
-
-
-def _named(rows: Sequence[Row], column: str) -> str:
-    return ", ".join(sorted({str(row[column]) for row in rows}))
-
-
-def _answers(rows: Sequence[Row], order: Sequence[Row], named: Named) -> tuple[str, ...]:
-    """One answer for each model, cluster and cost model: layouts of different ones are no alternatives."""
-    asked = sorted({(str(row["model"]), str(row["cluster"]), str(row["costs"])) for row in rows})
-    return tuple(
-        (f"{model} on {cluster}, {costs} costs: " if len(asked) > 1 else "")
-        + _answer(
-            [row for row in order if (row["model"], row["cluster"], row["costs"]) == (model, cluster, costs)], named
-        )
-        for model, cluster, costs in asked
-    )
-
-
-def _answer(order: Sequence[Row], named: Named) -> str:
-    best = [row for row in order if row["fits"]]
-    if not best:
-        if not order:
-            return "No layout can run: every one breaks a rule."
-        return f"No layout fits. The nearest is {named(order[0])}: {order[0]['reason']}"
-    first = best[0]
-    text = (
-        f"The fastest layout that fits is {named(first)}: {show(first['step_time_s'], 'seconds')} a step, "
-        f"MFU {show(first['mfu'], 'percent')}, {show(first['memory_bytes'], 'bytes')} of "
-        f"{show(first['memory_limit_bytes'], 'bytes')}; bound by {first['verdict']}."
-    )
-    if len(best) > 1:
-        slower = first["tokens_per_s"] / best[1]["tokens_per_s"] - 1
-        text += f" The runner-up, {named(best[1])}, is {show(slower, 'percent')} slower."
-    roomy = [row for row in best if row["memory_bytes"] <= (1 - HEADROOM) * row["memory_limit_bytes"]]
-    if first["costs"] == "full" and roomy[:1] != [first]:
-        text += f" With {show(HEADROOM, 'percent')} of the memory left free, the fastest is " + (
-            f"{named(roomy[0])}: {show(roomy[0]['step_time_s'], 'seconds')}, {show(roomy[0]['memory_bytes'], 'bytes')}."
-            if roomy
-            else "none of these."
-        )
-    text += f" {trust(first)}"
-    if first["costs"] == "full":
-        text += " Take layouts within 10 % of each other as equally fast."
-    return text
-
-
-def _counts(counts: Mapping[str, int], shown: int) -> Table:
-    points = sum(counts.values())
-    words = {"ok": "fit", "infeasible": "do not fit", "invalid": "break rules", "failed": "failed"}
-    return Table(
-        title="Asked points",
-        columns=(Column(title="outcome"), Column(title="points", kind="count")),
-        rows=(*((words[status], counts[status]) for status in words if counts.get(status)), ("all", points)),
-        note=""
-        if shown == points
-        else f"This report is made from {shown:,} of them: the fastest, and some that cannot run.",
-    )
-
-
-def _ranking(order: Sequence[Row], varied: Sequence[str]) -> Table:
-    measures: tuple[tuple[str, str, Any], ...] = (
-        ("m", "num_microbatches", "count"), ("step", "step_time_s", "seconds"), ("memory", "memory_bytes", "bytes"),
-        ("fits", "fits", "flag"), ("MFU", "mfu", "percent"), ("bubble (idle/total)", "bubble_fraction", "percent"),
-        ("tokens/s/GPU", "tokens_per_s_per_gpu", "number"), ("params/GPU", "params_per_gpu", "parameters"),
-        ("states", "model_state_bytes", "bytes"), ("DP sent", "dp_bytes_per_gpu", "bytes"),
-        ("TP sent", "tp_bytes_per_gpu", "bytes"), ("best possible", "efficiency_bound", "percent"), ("bound by", "verdict", "text"),
-    )  # fmt: skip
-    shown = [name for name in _IDENTITY if name in varied or name in _ALWAYS]
-    identity = [
-        Column(title=name.replace("_", "-"), kind="text" if isinstance(order[0][name], str) else "count")
-        for name in shown
+    sections += [
+        *provenance.behind(manifest, rows, say),
+        Section(
+            title=say("How to read this", "如何阅读"),
+            blocks=(*definitions(conventions, say), provenance.provenance(manifest, say)),
+        ),
+        provenance.details(manifest, say),
     ]
-    return Table(
-        title="Fastest first, by tokens/s; what does not fit stands last",
-        columns=(
-            Column(title="rank", kind="count"),
-            *identity,
-            *(Column(title=title, kind=kind) for title, _, kind in measures),
-        ),
-        rows=tuple(
-            (index if row["fits"] else None, *(row[name] for name in shown), *(row[name] for _, name, _ in measures))
-            for index, row in enumerate(order, start=1)
-        ),
-        emphasis=frozenset({0}) if order[0]["fits"] else frozenset(),
-        note="best possible: what this partition lets the pipeline reach, mean work over the slowest rank's.",
+    models, clusters = (", ".join(sorted({str(row[name]) for row in rows})) for name in ("model", "cluster"))
+    title = say(
+        f"{points} layout{'s' * (points > 1)} of {models} on {clusters}", f"{clusters} 上 {models} 的 {points} 个布局"
     )
+    return Document(title=title, sections=tuple(sections), language=language)
 
 
-def _charts(order: Sequence[Row], named: Named) -> tuple[Chart, ...]:
-    limit = order[0]["memory_limit_bytes"]
-    one_limit = len({row["memory_limit_bytes"] for row in order}) == 1
-    bubble = Axis(title="bubble fraction (idle/total)", kind="percent")
-    return (
-        Chart(
-            slug="bubble-against-memory",
-            title="Bubble against memory",
-            caption="Every layout: memory of its heaviest rank and its share of idle time. Down and left is better.",
-            x=Axis(title="memory of the heaviest rank", kind="bytes"),
-            y=bubble,
-            marks=_marks(order, "memory_bytes", "bubble_fraction", named),
-            x_limit=(limit, f"{show(limit, 'bytes')} a GPU") if one_limit else None,
-        ),
-        Chart(
-            slug="communication-against-bubble",
-            title="Communication against bubble",
-            caption="What each GPU sends in a step (tensor, data, pipeline) and its share of idle time. Down and left is better.",
-            x=bubble,
-            y=Axis(title="sent per GPU and step", kind="bytes", log=True),
-            marks=_marks(order, "bubble_fraction", "sent_bytes", named),
-        ),
-        Chart(
-            slug="time-against-memory",
-            title="Step time against memory",
-            caption="The choice itself: faster is down, roomier is left.",
-            x=Axis(title="memory of the heaviest rank", kind="bytes"),
-            y=Axis(title="step time", kind="seconds", log=True),
-            marks=_marks(order, "memory_bytes", "step_time_s", named),
-            x_limit=(limit, f"{show(limit, 'bytes')} a GPU") if one_limit else None,
-        ),
-    )
+def _pictures(
+    rows: Sequence[Row],
+    by_question: Mapping[tuple[str, ...], Sequence[Row]],
+    varied: Sequence[str],
+    named: Named,
+    say: Say,
+) -> Iterator[Section]:
+    """Of each of the first questions the same pictures; one is left out where what it shows does not vary."""
+    broken = [row for row in rows if row["status"] in ("invalid", "failed")]
+    for k, (key, order) in enumerate(list(by_question.items())[:_DRAWN]):
+        tail = f"-{k + 1}" if k else ""
+        about = say(f": {key[0]} on {key[1]}, {key[2]} costs", f"：{key[1]} 上的 {key[0]}，{key[2]} 成本")
+        more = about if len(by_question) > 1 else ""
+        measure = pace(order, say)
+        mine = [*order, *(row for row in broken if questions([row]).keys() == {key})]
+        blocks: dict[str, list[Block]] = {
+            say("Seconds and bytes by item", "各项秒数与字节数"): [*bars(order, named, say, tail)],
+            say("Comparison", "比较"): [*trade_offs(order, measure, named, say, tail)],
+            say("Along the axes", "沿各维度"): [
+                *maps(mine, measure, named, say, tail),
+                *micro_batches(order, named, say, tail),
+                *parallel(order, varied, measure, say, tail),
+            ],
+        }
+        yield from (Section(title=title + more, blocks=tuple(each)) for title, each in blocks.items() if each)
+    if len(by_question) > _DRAWN:
+        said = say(
+            f"Pictures are of the first {_DRAWN} of {len(by_question)} questions; asked alone, each has its own.",
+            f"只画出 {len(by_question)} 个问题中的前 {_DRAWN} 个；单独询问时各有其图。",
+        )
+        yield Section(title=say("What is not drawn", "未画出的"), blocks=(said,))
 
 
-def _marks(order: Sequence[Row], x: str, y: str, named: Named) -> tuple[Mark, ...]:
-    def value(row: Row, name: str) -> float:
-        sent = ("tp_bytes_per_gpu", "dp_bytes_per_gpu", "pp_bytes_per_gpu")
-        return float(sum(row[each] for each in sent) if name == "sent_bytes" else row[name])
-
-    return tuple(
-        Mark(x=value(row, x), y=value(row, y), label=named(row), group="fits" if row["fits"] else "does not fit")
-        for row in order
-    )
-
-
-def _shares(order: Sequence[Row], named: Named) -> Table:
-    """Every layout's step by what it is spent on."""
-    groups: tuple[tuple[str, tuple[str, ...]], ...] = (
-        ("computing", ("matmul_s", "attention_s", "elementwise_s", "launch_s")),
-        ("recomputing", ("recompute_s",)),
-        ("tensor", ("tp_s",)),
-        ("context, expert", ("cp_s", "ep_s")),
-        ("imbalance", ("imbalance_s",)),
-        ("bubble", ("bubble_s",)),
-        ("pipeline sends", ("pp_exposed_s",)),
-        ("data", ("dp_exposed_s",)),
-        ("optimizer, fixed", ("optimizer_s", "fixed_s")),
-    )
-    used = [(title, items) for title, items in groups if any(row[item] for row in order for item in items)]
-    return Table(
-        title="Seconds by item",
-        columns=(
-            Column(title="layout"),
-            *(Column(title=title, kind="seconds") for title, _ in used),
-            Column(title="step", kind="seconds"),
-        ),
-        rows=tuple(
-            (named(row), *(sum(row[item] for item in items) for _, items in used), row["step_time_s"]) for row in order
-        ),
-    )
+def _refused(rows: Sequence[Row], order: Sequence[Row], named: Named, say: Say) -> Iterator[Section]:
+    lost = [row for row in order if not row["fits"]]
+    refused = [row for row in rows if row["status"] not in ("ok", "infeasible")]
+    if lost or refused:
+        table = sweep_tables.counted(rows, named, say)
+        yield Section(title=say("What cannot run, counted", "不能运行的点数"), blocks=(table,))
+    if lost:
+        yield Section(title=say("What does not fit", "放不下的"), blocks=(sweep_tables.shortfalls(lost, named, say),))
+    if unwise := [{**row, "reason": row["warning"]} for row in order if row["warning"]]:
+        warnings = sweep_tables.reasons(say("Warnings", "警告"), unwise, named, say, _verbatim(say))
+        yield Section(title=say("What runs but is unwise", "能运行但不明智的"), blocks=(warnings,))
+    if refused:
+        rules = sweep_tables.reasons(say("Broken rules", "违反的规则"), refused, named, say, _verbatim(say))
+        yield Section(title=say("What cannot run", "不能运行的"), blocks=(rules,))
 
 
-def _shortfalls(rows: Sequence[Row], named: Named) -> Table:
-    """What the heaviest rank of each holds, against the limit."""
-    return Table(
-        title="Shortfalls",
-        columns=(
-            Column(title="layout"),
-            Column(title="missing", kind="bytes"),
-            *(Column(title=words, kind="bytes") for words in MEMORY_WORDS.values()),
-            Column(title="total", kind="bytes"),
-        ),
-        rows=tuple(
-            (
-                named(row),
-                row["memory_bytes"] - row["memory_limit_bytes"],
-                *(row[f"{item}_bytes"] for item in MEMORY_WORDS),
-                row["memory_bytes"],
-            )
-            for row in rows
-        ),
-        note="Bytes of the heaviest rank. Asked alone, a layout shows every rank.",
-    )
-
-
-def _reasons(title: str, rows: Sequence[Row], named: Named) -> Table:
-    return Table(
-        title=title,
-        columns=(Column(title="layout"), Column(title="reason")),
-        rows=tuple((named(row), row["reason"]) for row in rows),
-    )
+def _verbatim(say: Say) -> str:
+    return say("", "原因为程序原文，与 results.csv 中相同。")

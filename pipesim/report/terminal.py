@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pipesim.report import timeline_text
-from pipesim.report.document import Block, Chart, Document, Observations, Table, TimelineView
+from pipesim.report.document import Block, Document, Observations, Picture, Table, TimelineView
 from pipesim.report.formats import clean, show
 from pipesim.report.wrap import wrap
 
@@ -40,7 +40,7 @@ def print_document(document: Document, console: Console | None = None) -> None:
 def _print(console: Console, document: Document, bold: str, prose_cells: int) -> None:
     _say(console, document.title, bold)
     for section in document.sections:
-        if all(isinstance(block, Chart) for block in section.blocks):
+        if section.aside or all(isinstance(block, Picture) for block in section.blocks):
             continue
         rule = f"── {clean(section.title)} "
         _say(console, "\n" + rule + "─" * (prose_cells - cell_len(rule)), bold)

@@ -68,8 +68,8 @@ def _row(validation: Validation, i: int) -> tuple[Cell, ...]:
         float(validation.measured_s[i]),
         float(predicted.step_time_s[i]),
         float(predicted.step_time_s[i] / validation.measured_s[i] - 1),
-        ", ".join(f"{TIME_WORDS[item]} {show(mine[item], 'percent')}" for item in largest),
-        f"{TIME_WORDS[odd]} {show(mine[odd], 'percent')}, usually {show(usual[odd], 'percent')}",
+        ", ".join(f"{TIME_WORDS[item][0]} {show(mine[item], 'percent')}" for item in largest),
+        f"{TIME_WORDS[odd][0]} {show(mine[odd], 'percent')}, usually {show(usual[odd], 'percent')}",
         each.cells["notes"][:160],
     )
 

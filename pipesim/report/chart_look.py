@@ -1,0 +1,94 @@
+"""What all pictures share, drawn or interactive: colours, shapes, units of axes, and the way to the same SVG every time."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipesim.report.document import Axis
+from pipesim.report.formats import clean, human_scale
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis as AnyAxis
+    from matplotlib.figure import Figure
+
+
+class Look(NamedTuple):
+    """A group's colour and shape, the latter in matplotlib's and plotly's words."""
+
+    colour: str
+    marker: str
+    symbol: str
+
+
+# Okabe and Ito, "Color Universal Design", 2008, without yellow and black, which one of light and dark hides.
+_LOOKS = (
+    Look("#0072b2", "o", "circle"),
+    Look("#d55e00", "s", "square"),
+    Look("#009e73", "^", "triangle-up"),
+    Look("#cc79a7", "D", "diamond"),
+    Look("#e69f00", "v", "triangle-down"),
+    Look("#56b4e9", "P", "cross"),
+    Look("#7f7f7f", "X", "x"),
+)
+SCALE = "cividis_r"
+"""For values, small ones bright: it reads the same with every kind of colour blindness (Nunez et al., PLoS ONE 13(7), 2018)."""
+
+WIDTH = 8.0
+
+_RC: dict[Any, Any] = {
+    "svg.fonttype": "none", "svg.hashsalt": "pipesim", "font.family": "DejaVu Sans", "font.size": 10,
+    "text.parse_math": False, "text.usetex": False,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
+    "axes.grid": True, "grid.color": "#dddddd",
+}  # fmt: skip
+
+
+def look(index: int) -> Look:
+    """Unlike those before it: once the colours are used up they come back with other shapes."""
+    colour = _LOOKS[index % len(_LOOKS)]
+    shape = _LOOKS[(index + index // len(_LOOKS)) % len(_LOOKS)]
+    return Look(colour.colour, shape.marker, shape.symbol)
+
+
+def svg(height: float, paint: Callable[[Figure], None], *, placed: bool = False) -> str:
+    """A figure ``WIDTH`` inches wide; the same bytes every time. Text stays text, so that a viewer's own fonts show
+    Chinese. ``placed`` is what places everything itself, which saves measuring all of it twice.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    out = io.StringIO()
+    with matplotlib.rc_context(_RC), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the viewer's fonts have it
+        figure = Figure(figsize=(WIDTH, height), layout=None if placed else "constrained")
+        paint(figure)
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return out.getvalue()
+
+
+def legend(figure: Figure, names: Sequence[str]) -> None:
+    """Below everything, in as many columns as the longest of its names leaves room for."""
+    longest = max(map(len, names), default=0)
+    figure.legend(loc="outside lower center", ncols=_columns(longest), frameon=False)
+
+
+def _columns(longest: int) -> int:
+    """Of a legend whose longest name has so many letters: about 6 points a letter, 45 for its mark, in 576 points."""
+    return min(4, max(1, 576 // (6 * longest + 45)))
+
+
+def plain_numbers(axis: AnyAxis) -> None:
+    """A logarithmic axis's own are mathematics markup, which is off so that no name is taken for it."""
+    from matplotlib.ticker import LogFormatter, StrMethodFormatter
+
+    axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.set_minor_formatter(LogFormatter())
+
+
+def axis_of(axis: Axis, values: Sequence[float]) -> tuple[float, str]:
+    size, unit = human_scale(axis.kind, max(map(abs, values), default=0.0))
+    title = clean(axis.title)
+    return size, f"{title} ({unit})" if unit else title

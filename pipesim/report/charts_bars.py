@@ -1,0 +1,73 @@
+"""Stacked bars as a static SVG, and what the interactive ones share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipesim.report.chart_look import axis_of, legend, look, svg
+from pipesim.report.document import Bars
+from pipesim.report.formats import clean, show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLOURS = 7
+"""Of the palette; further items come back to them striped."""
+
+
+class Stacked(NamedTuple):
+    """The bars in human units: their names, the parts of every item, what each is in all, the axis' title, the limit."""
+
+    names: list[str]
+    parts: dict[str, list[float]]
+    totals: list[str]
+    x_title: str
+    x_limit: tuple[float, str] | None
+
+
+def stacked(bars: Bars) -> Stacked:
+    """Without items of which no bar has any."""
+    limit = bars.x_limit
+    totals = [sum(parts) for _, parts in bars.bars]
+    size, title = axis_of(bars.x, [*totals, *(limit[:1] if limit else ())])
+    return Stacked(
+        [clean(name) for name, _ in bars.bars],
+        {
+            clean(item): [parts[k] / size for _, parts in bars.bars]
+            for k, item in enumerate(bars.items)
+            if any(parts[k] for _, parts in bars.bars)
+        },
+        [show(total, bars.x.kind) for total in totals],
+        title,
+        (limit[0] / size, clean(limit[1])) if limit else None,
+    )
+
+
+def is_striped(index: int) -> bool:
+    return index >= _COLOURS
+
+
+def draw(bars: Bars) -> str:
+    return svg(1.8 + 0.3 * len(bars.bars) + 0.08 * len(bars.items), lambda figure: _paint(figure, bars))
+
+
+def _paint(figure: Figure, bars: Bars) -> None:
+    axes, found = figure.add_subplot(), stacked(bars)
+    places, before = range(len(found.names)), [0.0] * len(found.names)
+    for index, (item, parts) in enumerate(found.parts.items()):
+        axes.barh(
+            places, parts, left=before, height=0.72, color=look(index).colour, label=item, edgecolor="white",
+            linewidth=0.4, hatch="////" if is_striped(index) else None,
+        )  # fmt: skip
+        before = [so_far + part for so_far, part in zip(before, parts, strict=True)]
+    for place, end, total in zip(places, before, found.totals, strict=True):
+        where = {"textcoords": "offset points", "va": "center", "in_layout": False}
+        axes.annotate(total, (end, place), (4, 0), fontsize=8, color="#333333", **where)  # type: ignore[arg-type]
+    if found.x_limit:
+        axes.axvline(found.x_limit[0], color="#555555", linestyle="--", linewidth=1.2, label=found.x_limit[1])
+    axes.set_title(clean(bars.title), loc="left", fontweight="bold")
+    axes.set(xlabel=found.x_title, xlim=(0, 1.14 * max([*before, *(found.x_limit[:1] if found.x_limit else ())])))
+    axes.set_yticks(places, found.names, fontsize=8.5)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    legend(figure, [*found.parts, *(found.x_limit[1:] if found.x_limit else ())])

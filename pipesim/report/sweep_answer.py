@@ -1,0 +1,208 @@
+"""What a sweep found, in sentences: the best layout that fits, what bounds it, the runner-up, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipesim.report.document import Column, Table
+from pipesim.report.formats import show
+from pipesim.report.ranking import Named, Row
+from pipesim.report.say import Say, word
+from pipesim.report.words import STATUS_WORDS, TIME_WORDS, VERDICT_WORDS, trust
+
+HEADROOM = 0.1
+"""Share of a GPU's memory by which published runs differ from what is counted, mostly less."""
+
+EQUAL = 0.1
+"""Layouts this close are taken as equally fast."""
+
+
+def answers(found: Mapping[tuple[str, ...], Sequence[Row]], named: Named, say: Say) -> tuple[str, ...]:
+    """A paragraph for each question, of ranked rows; of a single one also why, and how sure."""
+    several = len(found) > 1
+    said = []
+    for (model, cluster, costs), order in found.items():
+        about = say(f"{model} on {cluster}, {costs} costs: ", f"{cluster} 上的 {model}，{costs} 成本：")
+        said.append((about if several else "") + _answer(order, named, say))
+        if not several and order and order[0]["fits"]:
+            said += [_why(order[0], say), *_how_sure(order, named, say)]
+    return tuple(said)
+
+
+def _answer(order: Sequence[Row], named: Named, say: Say) -> str:
+    best = [row for row in order if row["fits"]]
+    if not best:
+        return _none(order, named, say)
+    first = best[0]
+    figures = (
+        f"{show(first['step_time_s'], 'seconds')}", f"{show(first['mfu'], 'percent')}",
+        f"{show(first['memory_bytes'], 'bytes')}", f"{show(first['memory_limit_bytes'], 'bytes')}",
+    )  # fmt: skip
+    step, mfu, held, limit = figures
+    bound = word(first["verdict"], VERDICT_WORDS, say)
+    text = say(
+        f"The fastest layout that fits is {named(first)}: {step} a step, MFU {mfu}, {held} of {limit}; bound "
+        f"by {bound}.",
+        f"放得下的最快布局是 {named(first)}：每步 {step}，MFU {mfu}，显存 {held} / {limit}；瓶颈是{bound}。",
+    )
+    if len(best) > 1:
+        slower = show(first["tokens_per_s"] / best[1]["tokens_per_s"] - 1, "percent")
+        text += say(f" The runner-up, {named(best[1])}, is {slower} slower.", f"第二名 {named(best[1])} 慢 {slower}。")
+    text += _with_headroom(best, named, say)
+    text += say(" ", "") + trust(first, say)
+    if first["costs"] == "full":
+        equal = _equal()
+        text += say(
+            f" Take layouts within {equal} of each other as equally fast.", f"相差 {equal} 以内的布局可视为一样快。"
+        )
+    return text
+
+
+def _equal() -> str:
+    return show(EQUAL, "percent").replace(".0", "")
+
+
+def _none(order: Sequence[Row], named: Named, say: Say) -> str:
+    if not order:
+        return say("No layout can run: every one breaks a rule.", "没有布局能运行：每一个都违反规则。")
+    nearest = order[0]
+    return say(
+        f"No layout fits. The nearest is {named(nearest)}: {nearest['reason']}",
+        f"没有布局放得下。最接近的是 {named(nearest)}：{shortfall(nearest, say)}",
+    )
+
+
+def shortfall(row: Row, say: Say) -> str:
+    """How much a layout that does not fit lacks."""
+    missing = show(row["memory_bytes"] - row["memory_limit_bytes"], "bytes")
+    held, limit = show(row["memory_bytes"], "bytes"), show(row["memory_limit_bytes"], "bytes")
+    return say(f"{missing} missing: {held} of {limit}.", f"缺 {missing}：需要 {held}，只有 {limit}。")
+
+
+def _with_headroom(best: Sequence[Row], named: Named, say: Say) -> str:
+    roomy = [row for row in best if row["memory_bytes"] <= (1 - HEADROOM) * row["memory_limit_bytes"]]
+    if best[0]["costs"] != "full" or roomy[:1] == [best[0]]:
+        return ""
+    spare = show(HEADROOM, "percent")
+    if not roomy:
+        return say(
+            f" With {spare} of the memory left free, the fastest is none of these.",
+            f"若留出 {spare} 显存，则没有布局可用。",
+        )
+    step, held = show(roomy[0]["step_time_s"], "seconds"), show(roomy[0]["memory_bytes"], "bytes")
+    return say(
+        f" With {spare} of the memory left free, the fastest is {named(roomy[0])}: {step}, {held}.",
+        f"若留出 {spare} 显存，最快的是 {named(roomy[0])}：{step}，{held}。",
+    )
+
+
+def _why(first: Row, say: Say) -> str:
+    """Its largest items, and the fix that could gain most where that is known."""
+    total = first["step_time_s"]
+    largest = sorted(TIME_WORDS, key=lambda item: -first[f"{item}_s"])[:4]
+    parts = say("; ", "；").join(
+        f"{say(*TIME_WORDS[item])} {show(first[f'{item}_s'] / total, 'percent')}"
+        for item in largest
+        if first[f"{item}_s"] > 0
+    )
+    return say(f"Why: most of its step goes to {parts}.", f"原因：一步主要用于{parts}。") + best_fix(first, say)
+
+
+FIXES = {
+    "bubble": ("a schedule without bubble", "没有气泡的调度"),
+    "imbalance": ("a partition into equal stages", "各段相等的划分"),
+    "pp": ("results that move between stages in no time", "段间传输不花时间"),
+    "tp": ("tensor-parallel communication that hides wholly", "张量并行通信完全隐藏"),
+    "dp": ("gradient exchange that hides wholly", "梯度交换完全隐藏"),
+    "cp and ep": ("context and expert communication that hides wholly", "上下文与专家通信完全隐藏"),
+    "all communication": ("all communication in no time", "所有通信都不花时间"),
+    "recompute": ("no recomputation", "不重计算"),
+    "launch": ("kernels that launch in no time", "算子下发不花时间"),
+}
+
+
+def best_fix(row: Row, say: Say) -> str:
+    """A sentence with a space before it, or nothing where no fix is known to gain anything."""
+    gains: Mapping[str, float] = json.loads(row["fixes"] or "{}")
+    if not gains:
+        return ""
+    fix = max(gains, key=lambda each: gains[each])
+    gain, share = show(gains[fix], "seconds"), show(gains[fix] / row["step_time_s"], "percent")
+    return say(
+        f" The fix that could gain most is {FIXES[fix][0]}: at most {gain} of a step, {share}.",
+        f"最可能见效的改进是{FIXES[fix][1]}：一步至多省 {gain}，{share}。",
+    )
+
+
+def _how_sure(order: Sequence[Row], named: Named, say: Say) -> tuple[str, ...]:
+    """Which layouts cannot be told from the first: their intervals overlap, both of the time for one token."""
+    best = [row for row in order if row["fits"]]
+    if best[0]["step_time_hi_s"] is None or len(best) < 2:
+        return ()
+    slowest = _per_token(best[0], "step_time_hi_s")
+    clear = [row for row in best[1:] if _per_token(row, "step_time_lo_s") > slowest]
+    alike = len(best) - 1 - len(clear)
+    low, high = (show(best[1][f"step_time_{end}_s"], "seconds") for end in ("lo", "hi"))
+    equal = _equal()
+    near = sum(row["tokens_per_s"] * (1 + EQUAL) >= best[0]["tokens_per_s"] for row in best[1:])
+    second = say("not distinguishable", "不可区分") if best[1] not in clear else say("clearly slower", "明确更慢")
+    text = say(
+        f"How sure: the runner-up's interval is {low} to {high}: {second}. Of the {len(best) - 1:,} other "
+        "layouts that fit, the "
+        f"intervals of {alike:,} overlap the best's, and {near:,} are within {equal} of it.",
+        f"把握：第二名的区间是 {low} 到 {high}：{second}。其余 {len(best) - 1:,} 个放得下的布局中，{alike:,} "
+        "个的区间与最优者重叠，"
+        f"{near:,} 个与它相差 {equal} 以内。",
+    )
+    if clear:
+        step = show(clear[0]["step_time_s"], "seconds")
+        text += say(
+            f" The first that is clearly slower is {named(clear[0])}, {step}.",
+            f"第一个明确更慢的是 {named(clear[0])}，{step}。",
+        )
+    more = say(
+        " Errors that layouts share move all of them together: their order is surer than their seconds.",
+        "各布局共有的误差会使它们一起移动：名次比秒数更可靠。",
+    )
+    return (text + more,)
+
+
+def _per_token(row: Row, name: str) -> float:
+    return float(row[name] / (row["step_time_s"] * row["tokens_per_s"]))
+
+
+def counts(found: Mapping[str, int], shown: int, say: Say) -> Table:
+    points = sum(found.values())
+    return Table(
+        title=say("Asked points", "问到的点"),
+        columns=(Column(title=say("outcome", "结果")), Column(title=say("points", "点数"), kind="count")),
+        rows=(
+            *((say(*words), found[status]) for status, words in STATUS_WORDS.items() if found.get(status)),
+            (say("all", "合计"), points),
+        ),
+        note=""
+        if shown == points
+        else say(
+            f"This report is made from {shown:,} of them: the fastest, and some that cannot run.",
+            f"本报告由其中 {shown:,} 个点做成：最快的，以及一部分不能运行的。",
+        ),
+    )
+
+
+def kept(manifest: Mapping[str, Any], say: Say) -> tuple[str, ...]:
+    """Which of the points that a grid evaluated its table keeps."""
+    if not manifest.get("kept"):
+        return ()
+    evaluated, keep = Counter(manifest["evaluated"]), (manifest["first_point"].get("grid") or {}).get("keep") or {}
+    counted = "，".join(f"{evaluated[each]:,} 个{zh}" for each, (_, zh) in STATUS_WORDS.items() if evaluated[each])
+    rule = "，".join(f"{key}={json.dumps(value)}" for key, value in keep.items() if value is not None)
+    table = sum(manifest["counts"].values())
+    return (
+        say(
+            str(manifest["kept"]),
+            f"共计算了 {sum(evaluated.values()):,} 个点（{counted}），表中保留 {table:,} 个；保留规则：{rule}。",
+        ),
+    )

@@ -1,0 +1,31 @@
+"""What reports say of the measured runs behind the constants is what the validation finds now."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from measured_rows import packaged
+
+from pipesim.calibrate import evidence
+
+NEAR = 0.005
+"""Of a mean error: formulas may move a little before ``benchmarks/evidence.py`` must run again."""
+
+
+@pytest.mark.slow
+def test_the_packaged_evidence_is_that_of_this_version() -> None:
+    found = {(each["stack"], each["chip"], each["role"]): each for each in evidence.lines(packaged())}
+    known = {(each["stack"], each["chip"], each["role"]): each for each in evidence.packaged()}
+    assert found.keys() == known.keys()
+    for key, each in found.items():
+        for name, value in each.items():
+            assert known[key][name] == (pytest.approx(value, abs=NEAR) if name.endswith("error") else value), (
+                key,
+                name,
+            )
+
+
+def test_it_is_kept_a_line_for_every_line() -> None:
+    assert json.loads(evidence.dump(evidence.packaged())) == evidence.packaged()
+    assert all(each["step_times"] <= each["runs"] for each in evidence.packaged())
