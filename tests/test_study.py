@@ -282,3 +282,17 @@ def test_what_makes_a_study_one_cannot_be_swept(asked, tmp_path, key):
 def test_an_axis_without_values_asks_nothing():
     with pytest.raises(Invalid, match="no values"):
         run([], [], True)
+
+
+def test_pictures_for_papers_come_on_request_and_again(asked):
+    folder = run([asked(study={"figures": ["svg", "png"]})], [], False)
+    before = content(folder)
+    assert before[0]["timeline.png"].startswith(b"\x89PNG")
+    (folder / "timeline.png").unlink()
+    study.render_again(folder)
+    assert content(folder) == before
+
+
+def test_an_unknown_format_of_pictures_is_refused(asked):
+    with pytest.raises(Invalid, match=r"study\.figures='gif' must be one of svg, png, pdf"):
+        run([asked(study={"figures": ["gif"]})], [], False)

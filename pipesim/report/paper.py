@@ -17,6 +17,10 @@ FORMATS = ("svg", "png", "pdf")
 """SVG is made in any case, for Markdown and for pages."""
 
 _DOTS_PER_INCH = 200
+_TRUE_TYPE, _TYPE_3 = 42, 3
+"""How a PDF holds its letters. Publishers ask for TrueType; the usual Chinese fonts have PostScript outlines, which
+matplotlib would write into a TrueType font where no viewer finds them.
+"""
 _CHINESE = (
     "Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei", "WenQuanYi Zen Hei",
     "WenQuanYi Micro Hei", "SimHei", "Droid Sans Fallback", "Arial Unicode MS",
@@ -52,20 +56,26 @@ def papers(document: Document, formats: Sequence[str]) -> tuple[dict[str, bytes]
 
 
 def saved(drawing: Drawing, form: str) -> tuple[bytes, list[str]]:
-    """The picture, and the signs that no font has. In PDF text stays text: letters of embedded fonts."""
+    """The picture, and the signs that no font has. In PDF text stays text, with the letters of its fonts inside."""
+    content, signs = _saved(drawing, form, ["DejaVu Sans"], _TRUE_TYPE)
+    if signs and (found := _chinese()):
+        return _saved(drawing, form, ["DejaVu Sans", *found], _TYPE_3)
+    return content, signs
+
+
+def _saved(drawing: Drawing, form: str, fonts: list[str], kind: int) -> tuple[bytes, list[str]]:
     import matplotlib
 
     out = io.BytesIO()
-    settings = RC | {"font.family": ["DejaVu Sans", *_chinese()], "pdf.fonttype": 42, "savefig.dpi": _DOTS_PER_INCH}
+    settings = RC | {"font.family": fonts, "pdf.fonttype": kind, "savefig.dpi": _DOTS_PER_INCH}
     with matplotlib.rc_context(settings), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         drawing.figure().savefig(out, format=form, metadata=_METADATA[form])
-    signs = [_sign(str(each.message)) for each in told if "missing from font" in str(each.message)]
-    return out.getvalue(), signs
+    return out.getvalue(), [_sign(str(each.message)) for each in told if "missing from font" in str(each.message)]
 
 
 def _sign(message: str) -> str:
-    """Of matplotlib's "Glyph 24635 (\\\\N{CJK UNIFIED IDEOGRAPH-603B}) missing from font(s) DejaVu Sans."."""
+    """Of matplotlib's "Glyph 24635 (…) missing from font(s) DejaVu Sans."."""
     return chr(int(message.split()[1]))
 
 
