@@ -62,7 +62,8 @@ def test_a_layout_writes_its_files_and_says_where_last(asked, tmp_path, capsys):
     files, manifest = content(folder)
     assert folder == tmp_path / "study"
     assert sorted(files) == [
-        "report.html", "report.md", "results.csv", "results.parquet", "schedule.csv", "timeline.html", "timeline.svg",
+        "bytes.svg", "report.html", "report.md", "results.csv", "results.parquet", "schedule.csv", "seconds.svg",
+        "timeline.html", "timeline.svg",
         "trace.json",
     ]  # fmt: skip
     assert capsys.readouterr().out.splitlines()[-1] == f"study: {folder}"
@@ -201,7 +202,16 @@ def test_rendering_again_gives_the_same_bytes(asked, capsys):
     assert content(folder) == before
     assert capsys.readouterr().out.split() == [
         str(folder / name)
-        for name in ("report.md", "report.html", "timeline.svg", "timeline.html", "trace.json", "schedule.csv")
+        for name in (
+            "report.md",
+            "report.html",
+            "seconds.svg",
+            "bytes.svg",
+            "timeline.svg",
+            "timeline.html",
+            "trace.json",
+            "schedule.csv",
+        )
     ]
 
 
