@@ -15,7 +15,7 @@ from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
 from pipesim.plan import grid
 from pipesim.plan.space import Space, cut, total
-from pipesim.report import figures, html, markdown, terminal, trace
+from pipesim.report import figures, html, markdown, paper, terminal, trace, viewer
 from pipesim.report.document import Document
 from pipesim.report.layout_page import layout_page
 from pipesim.report.ranking import ranked
@@ -77,10 +77,10 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
             writer.add(schema.table(rows))
         if took:
             measured.write(took, staging.path)
-        _finish(staging, rows, document, about)
+        notes = _finish(staging, rows, document, about)
     assert staging.final is not None
     best = rows[0] if kind == "layout" else None
-    _say(document, next_steps.lines(about, best, staging.final, document.language), staging.final)
+    _say(document, [*notes, *next_steps.lines(about, best, staging.final, document.language)], staging.final)
     counts = Counter(row["status"] for row in rows)
     tracking.log(first["study"], about, best or (took or [{}])[0], counts, staging.final)
     _tell_failed(counts, staging.final)
@@ -104,10 +104,10 @@ def _swept(sweep: Sweep, kind: str) -> Path:
             document = runs_page(rows, {each["point_id"]: each for each in took}, kept.counts, about)
         else:
             document = _sweep_page(rows, about, kept.counts)
-        _finish(staging, rows, document, about)
+        notes = _finish(staging, rows, document, about)
     assert staging.final is not None
     best = next((row for row in ranked(rows) if row["fits"]), None) if kind == "sweep" else None
-    more = [*sweeping.told(about), *next_steps.lines(about, best, staging.final, document.language)]
+    more = [*sweeping.told(about), *notes, *next_steps.lines(about, best, staging.final, document.language)]
     _say(document, more, staging.final)
     tracking.log(sweep.config["study"], about, best or {}, about.get("evaluated") or kept.counts, staging.final)
     _tell_failed(kept.counts, staging.final)
@@ -155,15 +155,17 @@ def render_again(folder: Path) -> None:
             document = demos.run(about["config"])[0]
         else:
             document = page(about["kind"], rows, about) if kept is None else _sweep_page(rows, about, kept.counts)
-        files = rendered(document, rows, about["kind"])
+        papers, notes = _papers(document, about)
+        files = rendered(document, rows, about["kind"]) | papers
     except Exception as error:  # a study from elsewhere can hold anything that its files' types allow
         raise StudyFolderError(
             f"{folder}: no report can be made of its table: {type(error).__name__}: {error}"
         ) from error
-    for name, text in files.items():
+    for name, content in files.items():
         target = folders.inside(folder, name)
-        folders.replace(target, text)
+        folders.replace(target, content)
         print(target)
+    print("".join(f"{note}\n" for note in notes), end="")
 
 
 def _sweep_page(rows: Sequence[Row], about: Mapping[str, Any], counts: Mapping[str, int]) -> Document:
@@ -172,21 +174,36 @@ def _sweep_page(rows: Sequence[Row], about: Mapping[str, Any], counts: Mapping[s
     return sweep_page(rows, about, counts)
 
 
-def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, str]:
-    """Every file of a study that follows from its table: name -> text."""
+def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, str | bytes]:
+    """Every file of a study that follows from its table, but pictures for papers: name -> content."""
     drawn = figures.figures(document)
-    files = {"report.md": markdown.to_markdown(document), "report.html": html.to_html(document, drawn)}
+    files: dict[str, str | bytes] = {
+        "report.md": markdown.to_markdown(document),
+        "report.html": html.to_html(document, drawn),
+    }
     files |= {document.figure_folder + name: svg for name, svg in drawn.items()}
+    if viewer.views(document):
+        files["timeline.html"] = viewer.page(document)
     if kind == "layout" and rows[0]["status"] != "failed":
         run = pipeline(rows[0]).timeline
         files |= {"trace.json": trace.chrome_trace(run), "schedule.csv": run.schedule.to_csv()}
     return files
 
 
-def _finish(staging: Staging, rows: Sequence[Row], document: Document, about: Mapping[str, Any]) -> None:
-    for name, text in rendered(document, rows, about["kind"]).items():
-        staging.write(name, text)
+def _papers(document: Document, about: Mapping[str, Any]) -> tuple[dict[str, bytes], list[str]]:
+    """The pictures in the formats that ``study.figures`` asks for beside SVG, and what to know of them."""
+    asked = (about["config"] if "config" in about else about["first_point"])["study"].get("figures", ())
+    files, notes = paper.papers(document, [form for form in paper.FORMATS if form in asked])
+    return {document.figure_folder + name: content for name, content in files.items()}, notes
+
+
+def _finish(staging: Staging, rows: Sequence[Row], document: Document, about: Mapping[str, Any]) -> list[str]:
+    """What to know of the pictures, a sentence each."""
+    papers, notes = _papers(document, about)
+    for name, content in (rendered(document, rows, about["kind"]) | papers).items():
+        staging.write(name, content)
     staging.finish(manifest.complete(about, staging.path))
+    return notes
 
 
 def _say(document: Document, more: Sequence[str], folder: Path) -> None:
@@ -213,6 +230,11 @@ def _common(spaces: Sequence[Space]) -> dict[str, Any]:
         f"{key} cannot be swept: a sweep is one study."
         for key in ONE
         if key in varied or any(space.config(0)[key] != first[key] for space in spaces if len(space))
+    ]
+    problems += [
+        f"study.figures={form!r} must be one of {', '.join(paper.FORMATS)}. Nearest: study.figures=[svg,png,pdf]."
+        for form in first["study"]["figures"]
+        if form not in paper.FORMATS
     ]
     if first["lang"] not in LANGUAGES:
         problems.append(

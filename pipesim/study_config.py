@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
@@ -32,14 +32,16 @@ class StudyConf:
     """Where the study goes: ``dir`` is the folder itself, else ``outputs/NAME`` with a number where that is taken.
 
     ``details`` (columns of every rank and stage) and ``csv`` left null are there while the study is small enough.
-    ``dry_run`` counts what is asked and what breaks which rule, and writes nothing. ``tracker`` mlflow logs the study to
-    the server or folder ``tracker_uri`` too.
+    ``figures`` are the formats of its pictures: svg in any case, png and pdf on request. ``dry_run`` counts what is asked
+    and what breaks which rule, and writes nothing. ``tracker`` mlflow logs the study to the server or folder
+    ``tracker_uri`` too.
     """
 
     dir: str | None = None
     name: str | None = None
     details: bool | None = None
     csv: bool | None = None
+    figures: list[str] = field(default_factory=lambda: ["svg"])
     dry_run: bool = False
     tracker: str | None = None
     tracker_uri: str | None = None

@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "toy": DRAWN,
     "execute": {"schedules", "simulate", "toy"},
-    "report": DRAWN | {"simulate.beside"},
+    "report": DRAWN | {"simulate.beside", "simulate.causes", "simulate.memory", "simulate.kernel"},
     "demo_config": set(),
     "grid_config": set(),
     "task_config": set(),

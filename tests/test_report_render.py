@@ -265,8 +265,8 @@ def test_a_page_says_its_language() -> None:
 
 
 def test_a_page_interprets_nothing_from_a_name() -> None:
-    # of the page and its words and the table; of plotly and the chart
-    for shown, scripts in ((WITHOUT_CHART, 3), (WHOLE, 5)):
+    # of the page and its words and the table, of the viewer and two timelines; of plotly and the chart
+    for shown, scripts in ((WITHOUT_CHART, 6), (WHOLE, 8)):
         page = to_html(shown)
         assert len(Elements(page).of("script")) == scripts
         assert "<script>alert" not in page

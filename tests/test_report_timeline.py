@@ -180,7 +180,7 @@ def test_slices_of_the_trace_are_in_microseconds() -> None:
     slices = {event["name"]: event for event in events(timeline, "X")}
     assert (slices["1F0"]["ts"], slices["1F0"]["dur"], slices["1F0"]["pid"]) == (1000, 1000, 1)
     assert (slices["0B0"]["ts"], slices["0B0"]["dur"]) == (4000, 2000)
-    assert slices["0B0"]["args"] == {"stage": 0, "op": "B", "micro_batch": 0}
+    assert slices["0B0"]["args"] == {"stage": 0, "op": "B", "micro_batch": 0, "waited_us": {"waiting": 3000}}
 
 
 def test_every_send_of_the_trace_leaves_one_slice_and_enters_another() -> None:

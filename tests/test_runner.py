@@ -17,7 +17,7 @@ from pipesim.results import store
 from pipesim.results.schema import COLUMNS
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
-REPORTS = ("report.md", "report.html", "schedule.csv", "timeline.svg", "trace.json")
+REPORTS = ("report.md", "report.html", "schedule.csv", "timeline.html", "timeline.svg", "trace.json")
 
 
 def start(script, *arguments, cwd):

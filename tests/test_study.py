@@ -62,7 +62,8 @@ def test_a_layout_writes_its_files_and_says_where_last(asked, tmp_path, capsys):
     files, manifest = content(folder)
     assert folder == tmp_path / "study"
     assert sorted(files) == [
-        "bytes.svg", "report.html", "report.md", "results.csv", "results.parquet", "schedule.csv", "seconds.svg", "timeline.svg",
+        "bytes.svg", "report.html", "report.md", "results.csv", "results.parquet", "schedule.csv", "seconds.svg",
+        "timeline.html", "timeline.svg",
         "trace.json",
     ]  # fmt: skip
     assert capsys.readouterr().out.splitlines()[-1] == f"study: {folder}"
@@ -196,7 +197,16 @@ def test_a_single_layout_that_breaks_is_a_failed_row_and_exit_code_1(asked, tmp_
 def test_rendering_again_gives_the_same_bytes(asked, capsys):
     folder = run([asked()], [], False)
     before = content(folder)
-    names = ("report.md", "report.html", "seconds.svg", "bytes.svg", "timeline.svg", "trace.json", "schedule.csv")
+    names = (
+        "report.md",
+        "report.html",
+        "seconds.svg",
+        "bytes.svg",
+        "timeline.svg",
+        "timeline.html",
+        "trace.json",
+        "schedule.csv",
+    )
     for name in names:
         (folder / name).unlink()
     capsys.readouterr()
@@ -283,3 +293,17 @@ def test_what_makes_a_study_one_cannot_be_swept(asked, tmp_path, key):
 def test_an_axis_without_values_asks_nothing():
     with pytest.raises(Invalid, match="no values"):
         run([], [], True)
+
+
+def test_pictures_for_papers_come_on_request_and_again(asked):
+    folder = run([asked(study={"figures": ["svg", "png"]})], [], False)
+    before = content(folder)
+    assert before[0]["timeline.png"].startswith(b"\x89PNG")
+    (folder / "timeline.png").unlink()
+    study.render_again(folder)
+    assert content(folder) == before
+
+
+def test_an_unknown_format_of_pictures_is_refused(asked):
+    with pytest.raises(Invalid, match=r"study\.figures='gif' must be one of svg, png, pdf"):
+        run([asked(study={"figures": ["gif"]})], [], False)

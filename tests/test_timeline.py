@@ -56,6 +56,23 @@ def test_idle_causes_sum_to_the_bubble_exactly_for_every_schedule_and_every_link
         assert Cause.DELAY not in found.by_cause()
 
 
+def test_waits_before_each_action_and_after_the_last_are_all_idle_time_by_cause():
+    for schedule, times, links in cases():
+        timeline = simulate(schedule, *times, links=links)
+        found = idle(timeline)
+        waited_s = found.by_action()
+        rank_of, last = schedule.rank_of(), schedule.rank_start[1:] - 1
+        opens = np.r_[True, rank_of[1:] != rank_of[:-1]]
+        slot = np.r_[True, ~schedule.joined[:-1]]
+        free_s = np.where(opens, timeline.start_s.min(), np.r_[0.0, timeline.end_s[:-1]])
+        assert (waited_s.sum(axis=1) == np.where(slot, timeline.start_s - free_s, 0.0)).all()
+        after_s = timeline.end_s.max() - timeline.end_s[last]
+        by_cause = waited_s.sum(axis=0)
+        by_cause[Cause.COOL_DOWN] += after_s.sum()
+        assert {cause: s for cause, s in zip(Cause, by_cause, strict=True) if s > 0} == found.by_cause()
+        assert found.by_rank_and_cause().sum(axis=0).tolist() == by_cause.tolist()
+
+
 def test_idle_intervals_lie_where_the_rank_does_nothing_and_never_overlap():
     for schedule, times, links in cases():
         timeline = simulate(schedule, *times, links=links)

@@ -39,7 +39,7 @@ SCALE = "cividis_r"
 WIDTH = 8.0
 _LONGEST = 48
 
-_RC: dict[Any, Any] = {
+RC: dict[Any, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "pipesim", "font.family": "DejaVu Sans", "font.size": 10,
     "text.parse_math": False, "text.usetex": False,
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
@@ -60,19 +60,32 @@ def look(index: int) -> Look:
     return Look(colour.colour, shape.marker, shape.symbol)
 
 
-def svg(height: float, paint: Callable[[Figure], None], *, placed: bool = False) -> str:
-    """A figure ``WIDTH`` inches wide; the same bytes every time. Text stays text, so that a viewer's own fonts show
-    Chinese. ``placed`` is what places everything itself, which saves measuring all of it twice.
+class Drawing(NamedTuple):
+    """A figure to be drawn, ``WIDTH`` and ``height`` inches large.
+
+    ``placed`` is one that places everything itself, which saves measuring all of it twice.
     """
+
+    height: float
+    paint: Callable[[Figure], None]
+    placed: bool = False
+
+    def figure(self) -> Figure:
+        from matplotlib.figure import Figure
+
+        made = Figure(figsize=(WIDTH, self.height), layout=None if self.placed else "constrained")
+        self.paint(made)
+        return made
+
+
+def svg(drawing: Drawing) -> str:
+    """The same bytes every time. Text stays text, so that a viewer's own fonts show Chinese."""
     import matplotlib
-    from matplotlib.figure import Figure
 
     out = io.StringIO()
-    with matplotlib.rc_context(_RC), warnings.catch_warnings():
+    with matplotlib.rc_context(RC), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the viewer's fonts have it
-        figure = Figure(figsize=(WIDTH, height), layout=None if placed else "constrained")
-        paint(figure)
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+        drawing.figure().savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return out.getvalue()
 
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipesim.report import charts_bars, charts_lines, charts_map
-from pipesim.report.chart_look import axis_of, legend, plain_numbers, svg
+from pipesim.report.chart_look import Drawing, axis_of, legend, plain_numbers, svg
 from pipesim.report.chart_look import look as look
 from pipesim.report.document import Axis, Bars, Chart, Curves, HeatMap, Mark, Parallel, Picture
 from pipesim.report.formats import clean
@@ -52,15 +52,19 @@ def scaled(chart: Chart) -> Scaled:
 
 def draw(picture: Picture) -> str:
     """A picture as SVG, the same bytes every time."""
+    return svg(drawing(picture))
+
+
+def drawing(picture: Picture) -> Drawing:
     if isinstance(picture, Bars):
-        return charts_bars.draw(picture)
+        return charts_bars.drawing(picture)
     if isinstance(picture, HeatMap):
-        return charts_map.draw(picture)
+        return charts_map.drawing(picture)
     if isinstance(picture, Curves | Parallel):
-        return charts_lines.draw(picture)
+        return charts_lines.drawing(picture)
     assert isinstance(picture, Chart)
     chart = picture
-    return svg(5, lambda figure: _plot(figure, figure.add_subplot(), chart))
+    return Drawing(5, lambda figure: _plot(figure, figure.add_subplot(), chart))
 
 
 def _plot(figure: Figure, axes: Axes, chart: Chart) -> None:

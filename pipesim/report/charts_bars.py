@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipesim.report.chart_look import axis_of, legend, look, short, svg
+from pipesim.report.chart_look import Drawing, axis_of, legend, look, short
 from pipesim.report.document import Bars
 from pipesim.report.formats import clean, show
 
@@ -47,8 +47,8 @@ def is_striped(index: int) -> bool:
     return index >= _COLOURS
 
 
-def draw(bars: Bars) -> str:
-    return svg(1.8 + 0.3 * len(bars.bars) + 0.08 * len(bars.items), lambda figure: _paint(figure, bars))
+def drawing(bars: Bars) -> Drawing:
+    return Drawing(1.8 + 0.3 * len(bars.bars) + 0.08 * len(bars.items), lambda figure: _paint(figure, bars))
 
 
 def _paint(figure: Figure, bars: Bars) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipesim.report.chart_look import axis_of, legend, look, plain_numbers, short, svg
+from pipesim.report.chart_look import Drawing, axis_of, legend, look, plain_numbers, short
 from pipesim.report.document import Axis, Curves, Line, Parallel
 from pipesim.report.formats import clean, human_scale, show
 
@@ -65,10 +65,10 @@ def _upright(shown: Parallel, k: int, axis: Axis) -> Upright:
     return Upright(title, [(value - low) / span for value in values], ends)
 
 
-def draw(shown: Curves | Parallel) -> str:
+def drawing(shown: Curves | Parallel) -> Drawing:
     if isinstance(shown, Curves):
-        return svg(4.6, lambda figure: _curves(figure, figure.add_subplot(), shown))
-    return svg(4.6, lambda figure: _parallel(figure.add_subplot(), shown))
+        return Drawing(4.6, lambda figure: _curves(figure, figure.add_subplot(), shown))
+    return Drawing(4.6, lambda figure: _parallel(figure.add_subplot(), shown))
 
 
 def _curves(figure: Figure, axes: Axes, shown: Curves) -> None:

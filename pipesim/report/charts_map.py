@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipesim.report.chart_look import SCALE, WIDTH, axis_of, svg
+from pipesim.report.chart_look import SCALE, WIDTH, Drawing, axis_of
 from pipesim.report.document import HeatMap
 from pipesim.report.formats import clean
 
@@ -48,9 +48,9 @@ def rows(shown: HeatMap) -> int:
     return math.ceil(len(shown.panels) / ACROSS)
 
 
-def draw(shown: HeatMap) -> str:
+def drawing(shown: HeatMap) -> Drawing:
     height = _TOP + rows(shown) * _high(shown)
-    return svg(height, lambda figure: _paint(figure, shown, height), placed=True)
+    return Drawing(height, lambda figure: _paint(figure, shown, height), placed=True)
 
 
 _TOP, _SQUARE, _LEFT, _ABOVE, _BELOW, _SCALE = 0.5, 0.27, 0.55, 0.3, 0.55, 0.9

@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from pipesim.report import figures, formats, packed, page_table, page_words, plots
+from pipesim.report import figures, formats, packed, page_table, page_words, plots, viewer
 from pipesim.report.document import Document, Picture, Table, TimelineView
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -22,6 +22,7 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
     ``drawn`` are the pictures as ``figures.figures`` gives them, if they are there already.
     """
     pictures = figures.figures(document) if drawn is None else drawn
+    timelines = bool(viewer.views(document))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -43,6 +44,9 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
         plot=plots.plot,
         rows_at_once=page_table.rows_at_once,
         columns=_columns,
+        viewer_style=viewer.style() if timelines else "",
+        viewer_script=viewer.script(document.language) if timelines else "",
+        viewer=lambda view: viewer.embed(view, Markup(pictures[f"{view.slug}.svg"]), document.language),
     )
 
 

@@ -5,20 +5,37 @@ Source: Google, "Trace Event Format", https://docs.google.com/document/d/1CvAClv
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pipesim.report.lanes import lanes
 from pipesim.schedules.action import Op
 from pipesim.schedules.rules import dependencies
+from pipesim.simulate.causes import Cause, idle
 from pipesim.simulate.timeline import Timeline
 
-_COMPUTE, _OVERLAPPED = 0, 1
-"""Threads; the second action of an overlapped pair has its own, so that arrows meet the action they mean."""
+_COMPUTE, _OVERLAPPED, _SEND, _RECEIVE = 0, 1, 100, 200
+"""Threads; the second action of an overlapped pair has its own, so that arrows meet the action they mean. Messages that
+are on their way at the same time have threads beside each other, because slices of one thread must not overlap.
+"""
+
+IntColumn = NDArray[np.int64]
+FloatColumn = NDArray[np.float64]
+
+
+class _Hops(NamedTuple):
+    """Messages that take time to travel, by the action that reads them: shape (messages,) each."""
+
+    reader: IntColumn
+    start_us: FloatColumn
+    end_us: FloatColumn
+    send_thread: IntColumn
+    receive_thread: IntColumn
 
 
 class _Group(NamedTuple):
@@ -31,7 +48,10 @@ class _Group(NamedTuple):
 
 
 def chrome_trace(timeline: Timeline) -> str:
-    """JSON with ranks as processes, actions as slices, sends as arrows and held activations as counters.
+    """JSON with ranks as processes, actions and messages as slices, sends as arrows and held activations as counters.
+
+    A message that takes time is a slice on a thread of its sender and on one of its reader, from when it goes on the
+    wire until it is there. What an action waited for stands in its slice, in microseconds by cause.
 
     The format's time is microseconds: a timeline in abstract units shows one unit as one second. Of bidirectional
     schedules each slice says at which rank its micro-batch enters. Events are put together as text, which takes a
@@ -53,12 +73,25 @@ def chrome_traces(timelines: Mapping[str, Timeline]) -> str:
 
 
 def _trace(groups: Iterable[_Group]) -> str:
-    events = [event for group in groups for part in (_names, _slices, _arrows, _counters) for event in part(group)]
+    events = [event for group in groups for event in _events(group)]
     return f'{{"displayTimeUnit":"ms","traceEvents":[{",".join(events)}]}}'
 
 
-def _names(group: _Group) -> Iterator[str]:
+def _events(group: _Group) -> Iterator[str]:
+    hops = _hops(group.timeline)
+    yield from _names(group, hops)
+    yield from _slices(group)
+    yield from _messages(group, hops)
+    yield from _arrows(group, hops)
+    yield from _counters(group)
+
+
+def _names(group: _Group, hops: _Hops) -> Iterator[str]:
     schedule = group.timeline.schedule
+    source, target = _ends(group.timeline, hops.reader)
+    used = sorted(
+        {*zip(source, hops.send_thread.tolist(), strict=True), *zip(target, hops.receive_thread.tolist(), strict=True)}
+    )
     overlapped_ranks = set(schedule.rank_of()[schedule.joined].tolist())
     for rank in range(schedule.p):
         process = group.process + rank
@@ -67,6 +100,8 @@ def _names(group: _Group) -> Iterator[str]:
         yield _about(process, "thread_name", {"name": "compute"}, _COMPUTE)
         if rank in overlapped_ranks:
             yield _about(process, "thread_name", {"name": "overlapped"}, _OVERLAPPED)
+        for thread in (thread for at, thread in used if at == rank):
+            yield _about(process, "thread_name", {"name": _thread_name(thread)}, thread)
 
 
 def _about(process: int, name: str, args: dict[str, str | int], thread: int | None = None) -> str:
@@ -74,25 +109,89 @@ def _about(process: int, name: str, args: dict[str, str | int], thread: int | No
     return json.dumps({"ph": "M", "name": name, **where, "args": args}, separators=(",", ":"))
 
 
+def _thread_name(thread: int) -> str:
+    word, first = ("send", _SEND) if thread < _RECEIVE else ("receive", _RECEIVE)
+    return word if thread == first else f"{word} {thread - first + 1}"
+
+
 def _slices(group: _Group) -> Iterator[str]:
     timeline, schedule = group.timeline, group.timeline.schedule
-    of = lanes(schedule)
+    of, waits = lanes(schedule), _waits(timeline)
     ways = [f',"enters_at_rank":{rank}' if of.back_micro_batches else "" for rank in range(schedule.p)]
+    start_us, end_us = (np.array(_us(edge)) for edge in (timeline.start_s, timeline.end_s))
     columns = (
         (group.process + schedule.rank_of()).tolist(), _threads(timeline), schedule.stage.tolist(), schedule.op.tolist(),
-        schedule.micro_batch.tolist(), of.enters_at.tolist(), _us(timeline.start_s), _us(timeline.end_s - timeline.start_s),
+        schedule.micro_batch.tolist(), of.enters_at.tolist(), start_us.tolist(), _rounded(end_us - start_us), waits,
     )  # fmt: skip
     letters = [op.name for op in Op]
-    for process, thread, stage, number, micro_batch, enters_at, start_us, took_us in zip(*columns, strict=True):
+    for process, thread, stage, number, micro_batch, enters_at, begin_us, took_us, waited in zip(*columns, strict=True):
         op = letters[number]
         yield (
-            f'{{"ph":"X","name":"{stage}{op}{micro_batch}","cat":"{op}","pid":{process},"tid":{thread},"ts":{start_us!r},'
-            f'"dur":{took_us!r},"args":{{"stage":{stage},"op":"{op}","micro_batch":{micro_batch}{ways[enters_at]}}}}}'
+            f'{{"ph":"X","name":"{stage}{op}{micro_batch}","cat":"{op}","pid":{process},"tid":{thread},"ts":{begin_us!r},'
+            f'"dur":{took_us!r},"args":{{"stage":{stage},"op":"{op}","micro_batch":{micro_batch}{ways[enters_at]}{waited}}}}}'
         )
 
 
-def _arrows(group: _Group) -> Iterator[str]:
-    """From just inside the sending slice, because an arrow from its very end would belong to the next one."""
+def _waits(timeline: Timeline) -> list[str]:
+    """Of each action the members that say for what causes its rank waited before it, or ""."""
+    waited_us = np.round(idle(timeline).by_action() * 1e6, 3)
+    found = [""] * len(waited_us)
+    for i in np.flatnonzero(waited_us.any(axis=1)).tolist():
+        causes = {str(Cause(cause)): float(waited_us[i, cause]) for cause in np.flatnonzero(waited_us[i]).tolist()}
+        found[i] = f',"waited_us":{json.dumps(causes, separators=(",", ":"))}'
+    return found
+
+
+def _hops(timeline: Timeline) -> _Hops:
+    messages = timeline.messages()
+    reader = np.flatnonzero(messages.arrival_s > messages.sent_s)
+    start_us, end_us = (np.array(_us(edge[reader])) for edge in (messages.sent_s, messages.arrival_s))
+    source, target = _ends(timeline, reader)
+    threads = (_SEND + _side_by_side(source, start_us, end_us), _RECEIVE + _side_by_side(target, start_us, end_us))
+    return _Hops(reader, start_us, end_us, *threads)
+
+
+def _ends(timeline: Timeline, reader: IntColumn) -> tuple[list[int], list[int]]:
+    """The ranks that send, and that read, what these actions need."""
+    rank_of = timeline.schedule.rank_of()
+    return rank_of[dependencies(timeline.schedule).remote[reader]].tolist(), rank_of[reader].tolist()
+
+
+def _side_by_side(rank: list[int], start_us: FloatColumn, end_us: FloatColumn) -> IntColumn:
+    """Numbers such that intervals of one rank and number never overlap: of the free ones always the smallest."""
+    number = np.zeros(len(rank), np.int64)
+    busy: dict[int, list[tuple[float, int]]] = {}
+    free: dict[int, list[int]] = {}
+    for i in np.lexsort((end_us, start_us)).tolist():
+        until, idle_numbers = busy.setdefault(rank[i], []), free.setdefault(rank[i], [])
+        while until and until[0][0] <= start_us[i]:
+            heapq.heappush(idle_numbers, heapq.heappop(until)[1])
+        number[i] = heapq.heappop(idle_numbers) if idle_numbers else len(until)
+        heapq.heappush(until, (float(end_us[i]), int(number[i])))
+    return number
+
+
+def _messages(group: _Group, hops: _Hops) -> Iterator[str]:
+    schedule = group.timeline.schedule
+    source, target = _ends(group.timeline, hops.reader)
+    made = dependencies(schedule).remote[hops.reader].tolist()
+    columns = (
+        made, source, target, hops.send_thread.tolist(), hops.receive_thread.tolist(), hops.start_us.tolist(),
+        _rounded(hops.end_us - hops.start_us),
+    )  # fmt: skip
+    for action, sender, reader, send, receive, start_us, took_us in zip(*columns, strict=True):
+        name = str(schedule.action(action))
+        for word, rank, other, thread in (("send", sender, reader, send), ("receive", reader, sender, receive)):
+            yield (
+                f'{{"ph":"X","name":"{word} {name}","cat":"{word}","pid":{group.process + rank},"tid":{thread},'
+                f'"ts":{start_us!r},"dur":{took_us!r},"args":{{"{"to" if word == "send" else "from"}_rank":{other}}}}}'
+            )
+
+
+def _arrows(group: _Group, hops: _Hops) -> Iterator[str]:
+    """From just inside the sending slice, because an arrow from its very end would belong to the next one; over the
+    message's own slices, if it takes time.
+    """
     timeline = group.timeline
     rank_of, threads = timeline.schedule.rank_of(), np.array(_threads(timeline))
     sender = dependencies(timeline.schedule).remote
@@ -101,12 +200,22 @@ def _arrows(group: _Group) -> Iterator[str]:
     leaves_s = timeline.start_s[source] + 0.99 * (timeline.end_s[source] - timeline.start_s[source])
     process_of = group.process + rank_of
     columns = (
-        (group.arrow + reader).tolist(), process_of[source].tolist(), threads[source].tolist(), _us(leaves_s),
+        reader.tolist(), process_of[source].tolist(), threads[source].tolist(), _us(leaves_s),
         process_of[reader].tolist(), threads[reader].tolist(), _us(timeline.start_s[reader]),
     )  # fmt: skip
+    hop_of = dict(zip(hops.reader.tolist(), range(len(hops.reader)), strict=True))
     for i, source_process, from_thread, leaves_us, reader_process, to_thread, arrives_us in zip(*columns, strict=True):
-        common = f'{{"name":"send","cat":"send","id":{i},'
+        common = f'{{"name":"send","cat":"send","id":{group.arrow + i},'
         yield f'{common}"ph":"s","pid":{source_process},"tid":{from_thread},"ts":{leaves_us!r}}}'
+        if i in hop_of:
+            at = hop_of[i]
+            quarter_us = (hops.end_us[at] - hops.start_us[at]) / 4
+            for process, thread, part in (
+                (source_process, hops.send_thread[at], 1),
+                (reader_process, hops.receive_thread[at], 3),
+            ):
+                when_us = round(float(hops.start_us[at] + part * quarter_us), 3)
+                yield f'{common}"ph":"t","pid":{process},"tid":{thread},"ts":{when_us!r}}}'
         yield f'{common}"ph":"f","bp":"e","pid":{reader_process},"tid":{to_thread},"ts":{arrives_us!r}}}'
 
 
@@ -125,4 +234,9 @@ def _threads(timeline: Timeline) -> list[int]:
 
 
 def _us(seconds: ArrayLike) -> list[float]:
-    return np.round(np.asarray(seconds, np.float64) * 1e6, 3).tolist()  # type: ignore[no-any-return]
+    return _rounded(np.asarray(seconds, np.float64) * 1e6)
+
+
+def _rounded(microseconds: FloatColumn) -> list[float]:
+    """To nanoseconds, the finest that viewers know."""
+    return np.round(microseconds, 3).tolist()  # type: ignore[no-any-return]

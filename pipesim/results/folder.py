@@ -52,11 +52,11 @@ def inside(folder: Path, name: str) -> Path:
     return target
 
 
-def replace(target: Path, text: str) -> None:
+def replace(target: Path, content: str | bytes) -> None:
     """Writes a file anew, whole or not at all; a link there is replaced, not followed. ``StudyFolderError`` if it cannot."""
     try:
         target.parent.mkdir(exist_ok=True)
-        durable(target, lambda fresh: fresh.write_text(text, encoding="utf-8", newline=""))
+        durable(target, lambda fresh: fresh.write_bytes(content.encode() if isinstance(content, str) else content))
     except OSError as error:
         raise StudyFolderError(f"{target} cannot be written: {error.strerror}.") from None
 

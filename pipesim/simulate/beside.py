@@ -50,18 +50,10 @@ class Beside:
 
     def idle(self) -> list[IdleLine]:
         """By rank and cause, simulated and in the typical run, where either is above 0."""
-        simulated_s, measured_s = idle_s(self.simulated), idle_s(self.typical)
+        simulated_s, measured_s = (idle(each).by_rank_and_cause() for each in (self.simulated, self.typical))
         return [
             IdleLine(rank, cause, float(simulated_s[rank, cause]), float(measured_s[rank, cause]))
             for rank in range(self.simulated.schedule.p)
             for cause in Cause
             if max(simulated_s[rank, cause], measured_s[rank, cause]) > 0
         ]
-
-
-def idle_s(timeline: Timeline) -> FloatArray:
-    """Idle seconds, shape (p, causes); the sum is p * makespan - busy."""
-    found, p = idle(timeline), timeline.schedule.p
-    cell = found.rank * len(Cause) + found.cause
-    seconds = np.bincount(cell, found.end_s - found.start_s, minlength=p * len(Cause))
-    return seconds.astype(np.float64).reshape(p, len(Cause))

@@ -37,13 +37,14 @@ class Cause(enum.IntEnum):
 
 
 class Interval(NamedTuple):
-    """One idle interval of a rank. ``waits_for`` is the action whose result it waits for."""
+    """One idle interval of a rank. ``waits_for`` is the action whose result it waits for, ``before`` what it does next."""
 
     rank: int
     start_s: float
     end_s: float
     cause: Cause
     waits_for: Action | None
+    before: Action | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,16 +57,19 @@ class Idle:
     end_s: FloatArray
     cause: IntArray
     waits_for: IntArray  # index of an action, or -1
+    before: IntArray  # index of the action (of a pair, the first) that the rank does next, or -1 after its last
 
     def __len__(self) -> int:
         return len(self.rank)
 
     def __iter__(self) -> Iterator[Interval]:
         for i in range(len(self)):
-            action = self.schedule.action(int(self.waits_for[i])) if self.waits_for[i] >= 0 else None
-            yield Interval(
-                int(self.rank[i]), float(self.start_s[i]), float(self.end_s[i]), Cause(int(self.cause[i])), action
-            )
+            waits_for, before = (self.schedule.action(at) if at >= 0 else None for at in self._actions(i))
+            start_s, end_s = float(self.start_s[i]), float(self.end_s[i])
+            yield Interval(int(self.rank[i]), start_s, end_s, Cause(int(self.cause[i])), waits_for, before)
+
+    def _actions(self, i: int) -> tuple[int, int]:
+        return int(self.waits_for[i]), int(self.before[i])
 
     @property
     def total_s(self) -> float:
@@ -79,6 +83,22 @@ class Idle:
     def by_rank(self) -> FloatArray:
         """Idle seconds of each rank, shape (p,)."""
         return np.bincount(self.rank, self.end_s - self.start_s, minlength=self.schedule.p).astype(np.float64)
+
+    def by_rank_and_cause(self) -> FloatArray:
+        """Idle seconds, shape (p, causes)."""
+        return self._table_s(self.rank, self.schedule.p)
+
+    def by_action(self) -> FloatArray:
+        """Seconds that each action's rank waits before it, shape (actions, causes); 0 for the second of a pair.
+
+        With what ranks idle after their last action these are all idle seconds.
+        """
+        return self._table_s(np.where(self.before >= 0, self.before, len(self.schedule)), len(self.schedule) + 1)[:-1]
+
+    def _table_s(self, row: IntArray, rows: int) -> FloatArray:
+        cell = row * len(Cause) + self.cause
+        seconds = np.bincount(cell, self.end_s - self.start_s, minlength=rows * len(Cause))
+        return seconds.astype(np.float64).reshape(rows, len(Cause))
 
 
 def idle(timeline: Timeline) -> Idle:
@@ -114,6 +134,7 @@ class _Columns(NamedTuple):
     end_s: FloatArray
     cause: IntArray
     waits_for: IntArray
+    before: IntArray
 
 
 def _inside(timeline: Timeline, begin_s: FloatArray, *, warm_up: bool) -> _Columns:
@@ -134,9 +155,8 @@ def _inside(timeline: Timeline, begin_s: FloatArray, *, warm_up: bool) -> _Colum
     edges_s = np.minimum(np.fmax.accumulate(np.stack(edges, axis=1), axis=1), start_s[:, None])
     which, cause = np.nonzero(edges_s[:, 1:] > edges_s[:, :-1])
     tells = np.isin(cause, (Cause.IMBALANCE, Cause.WAITING, Cause.LINK_BUSY, Cause.TRAVEL))
-    return _Columns(
-        rank[which], edges_s[which, cause], edges_s[which, cause + 1], cause, np.where(tells, waits_for[which], -1)
-    )
+    reason = np.where(tells, waits_for[which], -1)
+    return _Columns(rank[which], edges_s[which, cause], edges_s[which, cause + 1], cause, reason, slot[which])
 
 
 def _latest_message(timeline: Timeline, slot: IntArray) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
@@ -195,16 +215,11 @@ def _last_end_s(timeline: Timeline, begin_s: FloatArray) -> FloatArray:
 def _after(schedule: Schedule, from_s: FloatArray, to_s: FloatArray, cause: Cause = Cause.COOL_DOWN) -> list[_Columns]:
     rank = np.flatnonzero(to_s > from_s)
     causes = np.where(np.diff(schedule.rank_start)[rank] > 0, cause, Cause.UNUSED)
-    return [_Columns(rank, from_s[rank], to_s[rank], causes, np.full(len(rank), -1))]
+    nothing = np.full(len(rank), -1)
+    return [_Columns(rank, from_s[rank], to_s[rank], causes, nothing, nothing)]
 
 
 def _table(schedule: Schedule, parts: list[_Columns]) -> Idle:
-    start_s, end_s = (np.concatenate([getattr(part, name) for part in parts]) for name in ("start_s", "end_s"))
-    rank, cause, waits_for = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("rank", "cause", "waits_for")
-    )
-    order = np.lexsort((start_s, rank))
-    return Idle(
-        schedule=schedule, rank=rank[order], start_s=start_s[order], end_s=end_s[order], cause=cause[order],
-        waits_for=waits_for[order],
-    )  # fmt: skip
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _Columns._fields}
+    order = np.lexsort((columns["start_s"], columns["rank"]))
+    return Idle(schedule=schedule, **{name: column[order] for name, column in columns.items()})
