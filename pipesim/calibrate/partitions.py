@@ -8,7 +8,6 @@ from pipesim.costs import parameters
 from pipesim.costs.stage import balanced_partition
 from pipesim.specs import ModelSpec
 
-
 REDISTRIBUTED_AT = 4096
 """Tokens in a sequence for which layers are redistributed: the longer of the source's two lengths, whose times show one
 setting for both.

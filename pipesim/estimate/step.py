@@ -13,7 +13,7 @@ from pipesim.costs.prices import Prices
 from pipesim.estimate.orders import scheduled
 from pipesim.estimate.points import Points
 from pipesim.estimate.runs import OPS, Run, counted, members_of, summed
-from pipesim.schedules.action import Op
+from pipesim.schedules.action import IntArray, Op
 from pipesim.simulate import lanes, steady_period_s
 
 COMPUTE_ITEMS = ("matmul", "attention", "elementwise", "launch", "recompute")
@@ -35,7 +35,11 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
     """
     members, p = run.members, run.shape.p
     stage_s = in_order(run.op_s)  # (stages, n)
-    slowest_s, mean_s = _busy_s(run, stage_s).max(axis=0), run.m * in_order(stage_s) / p
+    kinds, busy_s = _busy_s(run, stage_s)
+    slowest_s, mean_s = busy_s.max(axis=0), run.m * in_order(stage_s) / p
+    exchange_s = summed(prices.dp_s[members], kinds).T
+    if points.cut.zero == 3:  # with every micro-batch: what it adds to the slowest rank
+        exchange_s = busy_s + exchange_s - slowest_s
     makespan_s, pipeline_s, free_s = _pipeline_s(points, run)
     ranks = np.unique(np.sort(run.kinds_on_rank, axis=1), axis=0)  # one of each kind: several may be alike
     items: Columns = {
@@ -46,7 +50,7 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
         "imbalance": slowest_s - mean_s,
         "bubble": np.maximum(free_s - slowest_s, 0.0),  # sums of one order and another differ in the last bit
         "pp_exposed": pipeline_s - free_s,
-        "dp_exposed": summed(prices.dp_s[members], ranks).max(axis=1),
+        "dp_exposed": exchange_s.max(axis=0),
         "optimizer": summed(prices.optimizer_s[members], ranks).max(axis=1),
         "fixed": np.full(len(members), prices.step_s),
     }
@@ -78,15 +82,18 @@ def _of_all_stages(ops: Sequence[FloatArray], run: Run) -> FloatArray:
     return total
 
 
-def _busy_s(run: Run, stage_s: FloatArray) -> FloatArray:
-    """How long each kind of rank computes in a step, shape (kinds of ranks, n); ``stage_s`` (stages, n) a micro-batch."""
+def _busy_s(run: Run, stage_s: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The kinds of stages of each kind of rank, shape (kinds of ranks, k), and how long it computes in a step, shape
+    (kinds of ranks, n); ``stage_s`` (stages, n) is of a micro-batch.
+    """
     counts = np.stack([each for order in run.orders for each in (order.micro_batches, order.growth["micro_batches"])])
     alike = np.column_stack([run.kinds_on_rank, counts.transpose(1, 0, 2).reshape(run.shape.p, -1)])
     at = np.unique(alike, axis=0, return_index=True)[1]
     stages = run.stages[at]
-    return np.asarray(  # a count is 0 where a rank has no stage
-        sum(counted(run, "micro_batches", np.s_[at, k]).T * stage_s[stages[:, k]] for k in range(stages.shape[1]))
+    busy_s = sum(  # a count is 0 where a rank has no stage
+        counted(run, "micro_batches", np.s_[at, k]).T * stage_s[stages[:, k]] for k in range(stages.shape[1])
     )
+    return run.kinds_on_rank[at], np.asarray(busy_s)
 
 
 def _pipeline_s(points: Points, run: Run) -> tuple[FloatArray, FloatArray, FloatArray]:
