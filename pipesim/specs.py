@@ -138,8 +138,8 @@ class ClusterSpec:
     ``peak_flops_per_s`` is dense (no sparsity) for one GPU, by precision; a precision that is missing has no
     tensor-core path on this GPU. ``multiprocessors`` work on one output tile each. ``flash_efficiency`` is what a causal
     flash-attention forward reaches of the peak, by kernel. ``intra_node`` is one GPU's link to the others of its node,
-    ``inter_node`` one whole node's network; rings over n nodes get (n / ``network_flat_nodes``) ** -``network_decay`` of
-    it where n is larger.
+    ``inter_node`` one whole node's network; rings of as many ranks as n nodes have GPUs get
+    (n / ``network_flat_nodes``) ** -``network_decay`` of it where n is larger.
     """
 
     name: str

@@ -212,12 +212,17 @@ def test_starting_a_collective_takes_longer_among_more_ranks(ranks: int, starts:
     assert collective_half_s(1.0, ranks, nothing_else) == pytest.approx(starts * 20e-6, rel=1e-9)
 
 
-def test_a_decaying_network_gives_large_rings_less() -> None:
-    # flat up to 4 nodes; 16 nodes get (16 / 4) ** -0.5 = half
+def test_a_decaying_network_gives_long_rings_less() -> None:
+    # flat up to the 32 GPUs of 4 nodes; rings of 128 get (128 / 32) ** -0.5 = half
     decaying = cluster(network_decay=0.5, network_flat_nodes=4)
-    assert [float(network_bytes_per_s(decaying, PEAK, nodes)) for nodes in (1, 4, 16, 64)] == [48e9, 48e9, 24e9, 12e9]
+    assert [float(network_bytes_per_s(decaying, PEAK, ranks)) for ranks in (2, 32, 128, 512)] == [
+        48e9,
+        48e9,
+        24e9,
+        12e9,
+    ]
     assert group_link(decaying, PEAK, 128, 1) == (24e9, 14e-6, 0)  # 16 nodes
-    assert group_link(decaying, PEAK, 16, 8) == (3e9, 14e-6, 0)  # 16 nodes, eight rings side by side
+    assert group_link(decaying, PEAK, 16, 8) == (6e9, 14e-6, 0)  # 16 nodes, eight short rings side by side
     assert network_bytes_per_s(CLUSTER, PEAK, 64) == 48e9
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from measured_rows import measured
 
-from pipesim.calibrate.partitions import redistributed
+from pipesim.calibrate.partitions import head_work, redistributed
 from pipesim.calibrate.recipes import contradicts_its_stages
+from pipesim.costs.parameters import total_parameters
 
 STAGES = "GB as printed; memory per pipeline stage: {} (max taken)"
 PADDLE = {
@@ -53,6 +54,25 @@ def test_sources_whose_launchers_ask_for_fp16_hold_gradients_of_two_bytes(source
     row = measured(source_group=source)
     assert row.point is not None
     assert row.point.stack.gradient_bytes == gradient_bytes
+
+
+def test_an_inferred_vocabulary_gives_way_to_the_sizes_that_a_source_prints() -> None:
+    # Qi et al. 2024, table 3: 62 layers of 6144 are 28.3 billion parameters with 32,000 rows, 28.4 with 51,200
+    shape = {"layers": "62", "hidden": "6144", "heads": "64", "ffn": "24576", "tp": "1", "pp": "32", "n_gpus": "32"}
+    row = measured(source_group="ZeroBubble-2024", vocab="", inferred="vocab=51200", **shape)
+    assert row.point is not None
+    assert row.point.model.vocab == 32000
+    assert round(total_parameters(row.point.model) / 1e9, 1) == 28.3
+    for stated in (measured(source_group="ZeroBubble-2024"), measured(vocab="", inferred="vocab=51200")):
+        assert stated.point is not None
+        assert stated.point.model.vocab == 51200
+
+
+def test_a_head_counts_as_the_layers_that_multiply_as_much() -> None:
+    # Narayanan et al. 2021: 24 h^2 + 4 s h FLOPs of a layer forward, 2 h V of the head; biases count with the weights
+    row = measured(hidden="3072", heads="24", ffn="12288", vocab="131072")
+    assert row.point is not None
+    assert head_work(row.point.model, 4096) == pytest.approx(131072 / (12 * 3072 + 2 * 4096), rel=1e-3)
 
 
 @pytest.mark.parametrize("head", [0.4, 1.7, 3.5, 6.9])

@@ -94,6 +94,10 @@ _KNOWN = (
     "optimizer", "measured_step_time_s", "derived_step_time_s", "mem_gb_per_gpu", "outcome", "notes", "inferred", "complete",
 )  # fmt: skip
 
+_PRINTED_VOCAB = {"ZeroBubble-2024": "32000"}
+"""Sources that state no vocabulary, but the sizes of their models: to be of 14.6 and 28.3 billion parameters, one table of
+32,000 rows has to come to the layers of Qi et al. 2024, table 3; 51,200 would make them 14.7 and 28.4."""
+
 MOST_LAYERS = 1000
 """More in a measured row are a mistake: no published model has half as many."""
 
@@ -104,7 +108,7 @@ def measurement(row: Cells, catalog: Catalog) -> Measurement:
     for pair in filter(None, cells["inferred"].split(";")):
         key, _, value = pair.partition("=")
         if key in cells and not cells[key]:
-            cells[key] = value
+            cells[key] = _PRINTED_VOCAB.get(cells["source_group"], value) if key == "vocab" else value
     point, problem = None, ""
     try:
         point = point_of(cells, catalog)

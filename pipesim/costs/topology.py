@@ -52,11 +52,11 @@ def group(cluster: ClusterSpec, costs: CostConstants, axes: Sequence[Axis], gpus
 
     An axis that fills its node evenly stays inside; else some group leaves its node and shares the network cards with
     the groups beside it. Groups that lie differently on different nodes count as one rank a node wherever that matters:
-    they have no second level. Rings over many nodes get less of a network that decays (``ClusterSpec.network_decay``).
+    they have no second level. Long rings get less of a network that decays (``ClusterSpec.network_decay``).
     """
     node = float(cluster.gpus_per_node)
     ranks, inside, leaves, even = (np.asarray(each) for each in (1.0, 1.0, False, True))
-    apart, block = np.asarray(math.inf), np.asarray(1.0)
+    apart = np.asarray(math.inf)
     for size, stride in axes:
         several, span = np.asarray(size) > 1, np.multiply(size, stride)
         whole = node % span == 0
@@ -66,12 +66,10 @@ def group(cluster: ClusterSpec, costs: CostConstants, axes: Sequence[Axis], gpus
         even = even & (~several | whole | divided | (np.asarray(stride) % node == 0))
         leaves = leaves | (several & ~whole)
         apart = np.minimum(apart, np.where(several, stride, math.inf))
-        block = np.maximum(block, np.where(several, span, 1.0))
     leaves = leaves & (np.asarray(gpus) > node)
     inside = np.where(leaves, np.where(even, inside, 1.0), ranks)
     sharing = np.where(even, node / inside, np.minimum(apart, node))
-    nodes = np.where(even, ranks / inside, np.minimum(ranks, np.maximum(block / node, 1.0)))
-    within, network = intra_node_link(cluster, costs), network_bytes_per_s(cluster, costs, nodes)
+    within, network = intra_node_link(cluster, costs), network_bytes_per_s(cluster, costs, ranks)
     fastest, latency_s = within.bandwidth_bytes_per_s, cluster.inter_node.latency_s
     flat = Link(
         np.where(leaves, np.minimum(network / sharing, fastest), fastest),
@@ -87,9 +85,10 @@ def intra_node_link(cluster: ClusterSpec, costs: CostConstants) -> Link:
     return Link(achieved, cluster.intra_node.latency_s, costs.collective_start_s)
 
 
-def network_bytes_per_s(cluster: ClusterSpec, costs: CostConstants, nodes: Number) -> Number:
-    """What one node's network gives rings over ``nodes`` nodes."""
-    decay = np.maximum(nodes / cluster.network_flat_nodes, 1.0) ** -cluster.network_decay
+def network_bytes_per_s(cluster: ClusterSpec, costs: CostConstants, ranks: Number) -> Number:
+    """What one node's network gives rings of ``ranks`` ranks: they wait for the slowest, however many share a node."""
+    flat = cluster.network_flat_nodes * cluster.gpus_per_node
+    decay = np.maximum(ranks / flat, 1.0) ** -cluster.network_decay
     return np.asarray(cluster.inter_node.bandwidth_bytes_per_s * costs.inter_node_efficiency * decay)
 
 

@@ -34,7 +34,11 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
     """
     p, of = run.shape.p, run.cell_of
     stage_s = in_order(run.op_s)  # (stages, cells)
-    slowest_s, mean_s = _busy_s(run, stage_s).max(axis=0), run.m * in_order(stage_s)[of] / p
+    kinds, busy_s = _busy_s(run, stage_s)
+    slowest_s, mean_s = busy_s.max(axis=0), run.m * in_order(stage_s)[of] / p
+    exchange_s = summed(prices.dp_s[run.cells], kinds)[of].T
+    if points.cut.zero == 3:  # with every micro-batch: what it adds to the slowest rank
+        exchange_s = busy_s + exchange_s - slowest_s
     makespan_s, pipeline_s, free_s = _pipeline_s(points, run)
     kinds_on_rank = np.sort(run.kinds_on_rank, axis=1)
     ranks = kinds_on_rank[alike(kinds_on_rank)[0]]  # one of each kind
@@ -46,7 +50,7 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
         "imbalance": slowest_s - mean_s,
         "bubble": np.maximum(free_s - slowest_s, 0.0),  # sums of one order and another differ in the last bit
         "pp_exposed": pipeline_s - free_s,
-        "dp_exposed": _most(prices.dp_s, run, ranks),
+        "dp_exposed": exchange_s.max(axis=0),
         "optimizer": _most(prices.optimizer_s, run, ranks),
         "fixed": np.full(len(of), prices.step_s),
     }
@@ -83,17 +87,18 @@ def _of_all_stages(ops: Sequence[FloatArray], run: Run) -> FloatArray:
     return total
 
 
-def _busy_s(run: Run, stage_s: FloatArray) -> FloatArray:
-    """How long each kind of rank computes in a step, shape (kinds of ranks, n); ``stage_s`` (stages, cells) a micro-batch."""
+def _busy_s(run: Run, stage_s: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The kinds of stages of each kind of rank, shape (kinds of ranks, k), and how long it computes in a step, shape
+    (kinds of ranks, n); ``stage_s`` (stages, cells) is of a micro-batch.
+    """
     counts = np.stack([each for order in run.orders for each in (order.micro_batches, order.growth["micro_batches"])])
     at, _ = alike(np.column_stack([run.kinds_on_rank, counts.transpose(1, 0, 2).reshape(run.shape.p, -1)]))
     stages = run.stages[at]
-    return np.asarray(  # a count is 0 where a rank has no stage
-        sum(
-            counted(run, "micro_batches", np.s_[at, k]).T * stage_s[stages[:, k]][:, run.cell_of]
-            for k in range(stages.shape[1])
-        )
+    busy_s = sum(  # a count is 0 where a rank has no stage
+        counted(run, "micro_batches", np.s_[at, k]).T * stage_s[stages[:, k]][:, run.cell_of]
+        for k in range(stages.shape[1])
     )
+    return run.kinds_on_rank[at], np.asarray(busy_s)
 
 
 def _pipeline_s(points: Points, run: Run) -> tuple[FloatArray, FloatArray, FloatArray]:
