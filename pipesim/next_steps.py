@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipesim.report.say import Lang, Say, speaker
+
 FILES: dict[str, tuple[str, str]] = {
     "report.html": ("for the browser", "用浏览器打开"),
     "report.md": ("for terminals and pull requests", "终端与合并请求用"),
@@ -31,24 +33,24 @@ _COLUMNS = {
 """What can be swept and has a column: key -> column."""
 
 
-def lines(about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, language: str) -> list[str]:
+def lines(about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, language: Lang) -> list[str]:
     """``best`` is the row of a layout, or of the best of a sweep that fits."""
-    english = language == "en"
-    there = [(name, words[not english]) for name, words in FILES.items() if (folder / name).is_file()]
+    say = speaker(language)
+    there = [(name, say(*words)) for name, words in FILES.items() if (folder / name).is_file()]
     wide = max((len(name) for name, _ in there), default=0)
-    tried = list(commands(about, best, folder, english))
+    tried = list(commands(about, best, folder, say))
     return [
-        "Written" if english else "写入的文件",
+        say("Written", "写入的文件"),
         *(f"  {name:<{wide}}  {words}" for name, words in there),
         "",
-        "Try next" if english else "接着可以试",
+        say("Try next", "接着可以试"),
         *(line for words, command in tried for line in (f"  {words}", f"    {command}")),
         "",
     ]
 
 
 def commands(
-    about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, english: bool
+    about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say
 ) -> Iterator[tuple[str, str]]:
     """(what it is for, the command) of two or three things to do after this study."""
     asked = [word for word in about["overrides"] if not word.startswith(_OWN)]
@@ -56,27 +58,30 @@ def commands(
         others = [word for word in asked if not word.startswith(("parallel.t=", "parallel.p=", "parallel.d="))]
         degrees = sorted({max(1, best["p"] // 2), best["p"], 2 * best["p"]})
         yield (
-            "other ways to cut it, ranked",
+            say("other ways to cut it, ranked", "其他切法，按快慢排列"),
             _run(["-m", *others, "parallel.t=1,2,4,8", f"parallel.p={','.join(map(str, degrees))}"]),
         )
         yield (
-            "other schedules",
+            say("other schedules", "其他调度"),
             _run(["-m", *(w for w in asked if not w.startswith("schedule")), "schedule=1f1b,vpp,zbv"]),
         )
     elif about["kind"] == "sweep":
         if best is not None and (alone := _alone(asked, best)) is not None:
-            yield "the best of them, item by item", _run(alone)
-        yield "compared with another study", f"python experiments/report.py {_short(folder)} OTHER"
+            yield say("the best of them, item by item", "其中最好的一个，逐项列出"), _run(alone)
+        yield (
+            say("compared with another study", "与另一项研究比较"),
+            f"python experiments/report.py {_short(folder)} OTHER",
+        )
     elif (folder / "measured.csv").exists():
         yield (
-            "the same again, to see how far runs lie apart",
+            say("the same again, to see how far runs lie apart", "再运行一次，看各次相差多少"),
             _run([*(["-m"] if about["kind"] == "runs" else []), *asked]),
         )
-        yield "and both compared", f"python experiments/report.py {_short(folder)} OTHER"
+        yield say("and both compared", "再比较两者"), f"python experiments/report.py {_short(folder)} OTHER"
     else:
-        yield ("all demos" if english else "全部演示"), _run(["demo=all", *([] if english else ["lang=zh"])])
-        yield ("one real layout" if english else "一个真实的布局"), _run([])
-    yield ("every group, with examples" if english else "全部选项与例子"), _run(["--help"])
+        yield say("all demos", "全部演示"), _run(["demo=all", *say("", "lang=zh").split()])
+        yield say("one real layout", "一个真实的布局"), _run([])
+    yield say("every group, with examples", "全部选项与例子"), _run(["--help"])
 
 
 def _alone(asked: Sequence[str], best: Mapping[str, Any]) -> list[str] | None:

@@ -9,6 +9,7 @@ from test_errors import main_of
 
 from pipesim import checks, compose, config, errors, helping, legality, next_steps
 from pipesim.point_id import ASKED
+from pipesim.report.say import english
 
 ROW = {
     "t": 2, "p": 24, "d": 8, "c": 1, "e": 1, "v": None, "zero": 1, "sequence_parallel": False, "micro_batch": 2,
@@ -19,7 +20,7 @@ ROW = {
 
 def told(kind, *overrides, best=ROW):
     about = {"kind": kind, "overrides": list(overrides)}
-    return [command for _, command in next_steps.commands(about, best, config.CONF_DIR, True)]
+    return [command for _, command in next_steps.commands(about, best, config.CONF_DIR, english)]
 
 
 @pytest.mark.parametrize(

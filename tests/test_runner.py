@@ -108,7 +108,8 @@ def test_hydras_own_sweeper_gives_the_same_bytes_and_both_keep_what_is_invalid(c
     ours, theirs = command(*axes), command(*axes, "hydra/sweeper=basic")
     assert ours[0] == theirs[0] == errors.OK
     assert ours[2] == theirs[2] == ""
-    assert ours[1].splitlines()[:-1] == theirs[1].splitlines()[:-1]
+    said, theirs_said = (done[1].replace(str(done[-1]), "STUDY") for done in (ours, theirs))
+    assert said == theirs_said
     rows = store.read(ours[-1])
     statuses = {(row["t"], row["p"]): row["status"] for row in rows}
     assert statuses == {(4, 24): "ok", (5, 24): "invalid"}
