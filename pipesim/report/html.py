@@ -43,7 +43,7 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
         picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
         plot=plots.plot,
         rows_at_once=page_table.rows_at_once,
-        columns=_columns,
+        columns=columns,
         viewer_style=viewer.style() if timelines else "",
         viewer_script=viewer.script(document.language) if timelines else "",
         viewer=lambda view: viewer.embed(view, Markup(pictures[f"{view.slug}.svg"]), document.language),
@@ -59,7 +59,7 @@ def _rules() -> dict[str, object]:
     return {"units": formats.UNITS, "nothing": formats.NOTHING, "longest": formats.LONGEST_TUPLE}
 
 
-def _columns(table: Table) -> str:
+def columns(table: Table) -> str:
     return packed.pack(page_table.columns_json(table))
 
 
