@@ -14,7 +14,7 @@ from pipesim.calibrate import evidence
 from pipesim.plan import grid
 from pipesim.plan.space import Axis, Slice, Space
 from pipesim.report import figures, html, markdown, packed, plots
-from pipesim.report.document import Picture, Table
+from pipesim.report.document import Document, Picture, Table
 from pipesim.report.sweep_page import sweep_page
 from pipesim.results import manifest
 
@@ -44,6 +44,12 @@ def timed(name: str, make: Callable[[], Made], runs: int = 3) -> tuple[float, Ma
     return best_s, make()
 
 
+def fresh(document: Document, drawn: dict[str, str]) -> str:
+    """The page as a process makes its first: Plotly's JavaScript is packed once."""
+    packed.plotly_js.cache_clear()
+    return html.to_html(document, drawn)
+
+
 def main() -> None:
     print(load())
     asked = spaces()
@@ -54,7 +60,7 @@ def main() -> None:
     page_s, document = timed("what the page says", lambda: sweep_page(rows, about))
     figures_s, drawn = timed("pictures", lambda: figures.figures(document))
     markdown_s, text = timed("report.md", lambda: markdown.to_markdown(document))
-    html_s, page = timed("report.html", lambda: html.to_html(document, drawn))
+    html_s, page = timed("report.html", lambda: fresh(document, drawn))
     whole_s, size = page_s + figures_s + markdown_s + html_s, len(page.encode())
     print(f"{'all':34} {whole_s:6.2f} s, limit {MOST_S:g} s: {'met' if whole_s <= MOST_S else 'MISSED'}")
     print(f"{'report.html':34} {size:9,} bytes, limit {MOST_BYTES:,}: {'met' if size <= MOST_BYTES else 'MISSED'}")

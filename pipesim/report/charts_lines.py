@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipesim.report.chart_look import Drawing, axis_of, legend, look, plain_numbers, short
+from pipesim.report.chart_look import Drawing, arrange, axis_of, legend, look, plain_numbers, short
 from pipesim.report.document import Axis, Curves, Line, Parallel
 from pipesim.report.formats import clean, human_scale, show
 
@@ -68,7 +68,7 @@ def _upright(shown: Parallel, k: int, axis: Axis) -> Upright:
 def drawing(shown: Curves | Parallel) -> Drawing:
     if isinstance(shown, Curves):
         return Drawing(4.6, lambda figure: _curves(figure, figure.add_subplot(), shown))
-    return Drawing(4.6, lambda figure: _parallel(figure.add_subplot(), shown))
+    return Drawing(4.6, lambda figure: _parallel(figure, figure.add_subplot(), shown))
 
 
 def _curves(figure: Figure, axes: Axes, shown: Curves) -> None:
@@ -91,6 +91,7 @@ def _curves(figure: Figure, axes: Axes, shown: Curves) -> None:
     _logarithmic(axes, shown)
     axes.margins(0.08)
     legend(figure, [short(line.name) for line in shown.lines])
+    arrange(figure, axes)
 
 
 def _logarithmic(axes: Axes, shown: Curves) -> None:
@@ -107,7 +108,7 @@ def _logarithmic(axes: Axes, shown: Curves) -> None:
         plain_numbers(axes.yaxis)
 
 
-def _parallel(axes: Axes, shown: Parallel) -> None:
+def _parallel(figure: Figure, axes: Axes, shown: Parallel) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     found, scale = upright(shown), LinearSegmentedColormap.from_list("rank", FIRST_TO_LAST)
@@ -126,6 +127,7 @@ def _parallel(axes: Axes, shown: Parallel) -> None:
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     axes.set_title(short(shown.title), loc="left", fontweight="bold")
+    arrange(figure, axes)
 
 
 def _slant(found: Sequence[Upright]) -> int:
