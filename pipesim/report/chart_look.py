@@ -40,7 +40,6 @@ SCALE = "cividis_r"
 WIDTH = 8.0
 _PAD = 4.0
 """Around what a picture holds, points."""
-_LONGEST = 48
 
 RC: dict[Any, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "pipesim", "font.family": "DejaVu Sans", "font.size": 10,
@@ -52,10 +51,14 @@ RC: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def short(name: str) -> str:
+def short(name: str, longest: int = 48) -> str:
     """A name that leaves room for the picture; the table has it whole."""
     name = clean(name)
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+
+
+def headline(axes: Axes, title: str) -> None:
+    axes.set_title(short(title, 72), loc="left", fontweight="bold")
 
 
 def look(index: int) -> Look:

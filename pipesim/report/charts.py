@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipesim.report import charts_bars, charts_lines, charts_map
-from pipesim.report.chart_look import Drawing, arrange, axis_of, legend, plain_numbers, svg
+from pipesim.report.chart_look import Drawing, arrange, axis_of, headline, legend, plain_numbers, svg
 from pipesim.report.chart_look import look as look
 from pipesim.report.document import Axis, Bars, Chart, Curves, HeatMap, Mark, Parallel, Picture
 from pipesim.report.formats import clean
@@ -71,14 +71,18 @@ def drawing(picture: Picture) -> Drawing:
 
 
 def _plot(figure: Figure, axes: Axes, chart: Chart) -> None:
+    """The first groups lie over the later ones."""
     all_marks, groups, x_title, y_title, x_limit = scaled(chart)
     for index, (group, marks) in enumerate(groups.items()):
         style = look(index)
         xs, ys = [mark.x for mark in marks], [mark.y for mark in marks]
-        axes.scatter(xs, ys, s=46, c=style.colour, marker=style.marker, edgecolors="white", linewidths=0.6, label=group)
+        axes.scatter(
+            xs, ys, s=46, c=style.colour, marker=style.marker, edgecolors="white", linewidths=0.6, label=group,
+            zorder=2 - index / 100,
+        )  # fmt: skip
     if x_limit:
         axes.axvline(x_limit[0], color="#555555", linestyle="--", linewidth=1.2, label=x_limit[1])
-    axes.set_title(clean(chart.title), loc="left", fontweight="bold")
+    headline(axes, chart.title)
     axes.set(xlabel=x_title, ylabel=y_title)
     if chart.x.log:
         axes.set_xscale("log")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipesim.report.chart_look import Drawing, arrange, axis_of, legend, look, short
+from pipesim.report.chart_look import Drawing, arrange, axis_of, headline, legend, look, short
 from pipesim.report.document import Bars
 from pipesim.report.formats import clean, show
 
@@ -73,11 +73,12 @@ def _paint(figure: Figure, bars: Bars) -> None:
         )
         before = ends
     for place, end, total in zip(places, before, found.totals, strict=True):
-        where = {"textcoords": "offset points", "va": "center", "in_layout": False}
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        where = {"textcoords": "offset points", "va": "center", "in_layout": False, "bbox": ground}
         axes.annotate(total, (end, place), (4, 0), fontsize=8, color="#333333", **where)  # type: ignore[arg-type]
     if found.x_limit:
         axes.axvline(found.x_limit[0], color="#555555", linestyle="--", linewidth=1.2, label=found.x_limit[1])
-    axes.set_title(clean(bars.title), loc="left", fontweight="bold")
+    headline(axes, bars.title)
     axes.set(xlabel=found.x_title, xlim=(0, 1.14 * max([*before, *(found.x_limit[:1] if found.x_limit else ())])))
     axes.set_yticks(places, found.names, fontsize=8.5)
     axes.set_ylim(len(found.names) - 0.5, -0.5)
