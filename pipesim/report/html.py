@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipesim.report import figures, formats, packed, page_table, page_words, plots, viewer
-from pipesim.report.document import Document, Picture, Table, TimelineView
+from pipesim.report.document import Document, Parallel, Picture, Table, TimelineView
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("formats.js", "filters.js", "csv.js", "table.js", "page.js")
@@ -22,6 +22,7 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
     ``drawn`` are the pictures as ``figures.figures`` gives them, if they are there already.
     """
     pictures = figures.figures(document) if drawn is None else drawn
+    views = list(figures.pictures(document))
     timelines = bool(viewer.views(document))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -39,7 +40,8 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
         style=_own("report.css"),
         script=Markup("\n").join(map(_own, _SCRIPTS)),
         rules=_rules(),
-        plotly=packed.plotly_js() if any(isinstance(view, Picture) for view in figures.pictures(document)) else "",
+        plotly=packed.plotly_js() if any(isinstance(view, Picture) for view in views) else "",
+        parallel=any(isinstance(view, Parallel) for view in views),  # which Plotly draws by scripts that it compiles
         picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
         plot=plots.plot,
         rows_at_once=page_table.rows_at_once,

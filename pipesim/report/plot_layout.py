@@ -10,7 +10,7 @@ escape = partial(html.escape, quote=False)
 """For Plotly, which reads names as HTML but leaves a quote's escape as it is."""
 
 _CLEAR = "rgba(0,0,0,0)"
-LEGEND = {"orientation": "h", "y": -0.2}
+LEGEND = {"orientation": "h", "y": -0.2, "yanchor": "top"}
 
 
 def layout(height: int, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pipesim.report.chart_look import look
 from pipesim.report.charts_bars import is_striped, stacked
 from pipesim.report.document import Bars
 from pipesim.report.formats import clean, show
-from pipesim.report.plot_layout import escape, layout, line_across, titled
+from pipesim.report.plot_layout import LEGEND, escape, layout, line_across, titled
 
 _STRIPES = {"pattern": {"shape": "/", "fillmode": "overlay", "fgcolor": "#ffffff"}}
 _BAR, _REST = 30, 170
@@ -58,7 +58,7 @@ def plot(bars: Bars) -> dict[str, Any]:
         },
     }  # fmt: skip
     high = _BAR * max(3, len(names))
-    legend = {"orientation": "h", "y": -56 / high, "traceorder": "normal"}
+    legend = {**LEGEND, "y": -56 / high, "traceorder": "normal"}
     more = {"barmode": "stack", "bargap": 0.28, "legend": legend}
     return {"data": traces, "layout": layout(_REST + high, **axes, **more)}
 
