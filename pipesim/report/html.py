@@ -39,7 +39,7 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
         is_picture=lambda block: isinstance(block, Picture),
         style=_own("report.css"),
         script=Markup("\n").join(map(_own, _SCRIPTS)),
-        rules=_rules(),
+        rules=formats.RULES,
         plotly=packed.plotly_js() if any(isinstance(view, Picture) for view in views) else "",
         parallel=any(isinstance(view, Parallel) for view in views),  # which Plotly draws by scripts that it compiles
         picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
@@ -54,11 +54,6 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
 
 def _own(name: str) -> Markup:
     return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
-
-
-def _rules() -> dict[str, object]:
-    """What ``formats.show`` goes by, for the script that shows the rows that are not in the page yet."""
-    return {"units": formats.UNITS, "nothing": formats.NOTHING, "longest": formats.LONGEST_TUPLE}
 
 
 def columns(table: Table) -> str:
