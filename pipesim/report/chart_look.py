@@ -11,6 +11,7 @@ from pipesim.report.document import Axis
 from pipesim.report.formats import clean, human_scale
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis as AnyAxis
     from matplotlib.figure import Figure
 
@@ -37,20 +38,27 @@ SCALE = "cividis_r"
 """For values, small ones bright: it reads the same with every kind of colour blindness (Nunez et al., PLoS ONE 13(7), 2018)."""
 
 WIDTH = 8.0
-_LONGEST = 48
+_PAD = 4.0
+"""Around what a picture holds, points."""
 
 RC: dict[Any, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "pipesim", "font.family": "DejaVu Sans", "font.size": 10,
     "text.parse_math": False, "text.usetex": False,
+    "text.hinting": "none",
+    "figure.dpi": 72,  # so that a dot is a point
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
     "axes.grid": True, "grid.color": "#dddddd",
 }  # fmt: skip
 
 
-def short(name: str) -> str:
+def short(name: str, longest: int = 48) -> str:
     """A name that leaves room for the picture; the table has it whole."""
     name = clean(name)
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+
+
+def headline(axes: Axes, title: str) -> None:
+    axes.set_title(short(title, 72), loc="left", fontweight="bold")
 
 
 def look(index: int) -> Look:
@@ -61,21 +69,32 @@ def look(index: int) -> Look:
 
 
 class Drawing(NamedTuple):
-    """A figure to be drawn, ``WIDTH`` and ``height`` inches large.
-
-    ``placed`` is one that places everything itself, which saves measuring all of it twice.
-    """
+    """A figure to be drawn, ``WIDTH`` and ``height`` inches large."""
 
     height: float
     paint: Callable[[Figure], None]
-    placed: bool = False
 
     def figure(self) -> Figure:
         from matplotlib.figure import Figure
 
-        made = Figure(figsize=(WIDTH, self.height), layout=None if self.placed else "constrained")
+        made = Figure(figsize=(WIDTH, self.height))
         self.paint(made)
         return made
+
+
+def arrange(figure: Figure, axes: Axes) -> None:
+    """Makes room around the axes for their title, names and numbers, and for the figure's legend below.
+
+    matplotlib's own layouts measure and draw everything several times.
+    """
+    around = axes.get_tightbbox(for_layout_only=True)
+    assert around is not None
+    inner, whole = axes.get_window_extent(), figure.bbox
+    foot = sum(each.get_window_extent().height + _PAD for each in figure.legends)
+    left, right = inner.x0 - around.x0 + _PAD, around.x1 - inner.x1 + _PAD
+    below, above = inner.y0 - around.y0 + foot + _PAD, around.y1 - inner.y1 + _PAD
+    wide, high = whole.width - left - right, whole.height - below - above
+    axes.set_position((left / whole.width, below / whole.height, wide / whole.width, high / whole.height))
 
 
 def svg(drawing: Drawing) -> str:
@@ -92,7 +111,7 @@ def svg(drawing: Drawing) -> str:
 def legend(figure: Figure, names: Sequence[str]) -> None:
     """Below everything, in as many columns as the longest of its names leaves room for."""
     longest = max(map(len, names), default=0)
-    figure.legend(loc="outside lower center", ncols=_columns(longest), frameon=False)
+    figure.legend(loc="lower center", borderaxespad=0.2, ncols=_columns(longest), frameon=False)
 
 
 def _columns(longest: int) -> int:

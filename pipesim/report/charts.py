@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipesim.report import charts_bars, charts_lines, charts_map
-from pipesim.report.chart_look import Drawing, axis_of, legend, plain_numbers, svg
+from pipesim.report.chart_look import Drawing, arrange, axis_of, headline, legend, plain_numbers, svg
 from pipesim.report.chart_look import look as look
 from pipesim.report.document import Axis, Bars, Chart, Curves, HeatMap, Mark, Parallel, Picture
 from pipesim.report.formats import clean
@@ -14,15 +14,18 @@ from pipesim.report.formats import clean
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Annotation
-    from matplotlib.transforms import Bbox
 
 MAX_LABELS = 15
 """More points than a reader can tell apart by name; the table names the others."""
 
-
 _PLACES = ((8, 0, "left", "center"), (0, 8, "center", "bottom"), (0, -8, "center", "top"), (-8, 0, "right", "center"))
 """Where a name may stand: points to the right and up of its mark, and which of its own edges is there."""
+
+
+_REACH = 4.0
+"""Points from a mark's middle to its edge."""
+
+Box = tuple[float, float, float, float]
 
 
 class Scaled(NamedTuple):
@@ -68,14 +71,18 @@ def drawing(picture: Picture) -> Drawing:
 
 
 def _plot(figure: Figure, axes: Axes, chart: Chart) -> None:
+    """The first groups lie over the later ones."""
     all_marks, groups, x_title, y_title, x_limit = scaled(chart)
     for index, (group, marks) in enumerate(groups.items()):
         style = look(index)
         xs, ys = [mark.x for mark in marks], [mark.y for mark in marks]
-        axes.scatter(xs, ys, s=46, c=style.colour, marker=style.marker, edgecolors="white", linewidths=0.6, label=group)
+        axes.scatter(
+            xs, ys, s=46, c=style.colour, marker=style.marker, edgecolors="white", linewidths=0.6, label=group,
+            zorder=2 - index / 100,
+        )  # fmt: skip
     if x_limit:
         axes.axvline(x_limit[0], color="#555555", linestyle="--", linewidth=1.2, label=x_limit[1])
-    axes.set_title(clean(chart.title), loc="left", fontweight="bold")
+    headline(axes, chart.title)
     axes.set(xlabel=x_title, ylabel=y_title)
     if chart.x.log:
         axes.set_xscale("log")
@@ -86,35 +93,39 @@ def _plot(figure: Figure, axes: Axes, chart: Chart) -> None:
     axes.margins(0.08)
     if groups or x_limit:
         legend(figure, [*groups, *([x_limit[1]] if x_limit else [])])
-    _label(figure, axes, all_marks)
+    arrange(figure, axes)
+    _label(axes, all_marks)
 
 
-def _label(figure: Figure, axes: Axes, marks: list[Mark]) -> None:
+def _label(axes: Axes, marks: list[Mark]) -> None:
     """Names the first marks, each where it covers no other name and no mark; where that is nowhere, not at all."""
-    figure.draw_without_rendering()  # settles where everything is, once
-    figure.set_layout_engine("none")
-    frame = axes.get_window_extent()
-    taken = [_around(*axes.transData.transform((mark.x, mark.y))) for mark in marks]
-    for mark in marks[:MAX_LABELS]:
+    import numpy as np
+
+    if not marks:
+        return
+    places = axes.transData.transform([(mark.x, mark.y) for mark in marks])
+    (left, low), (right, high) = axes.get_window_extent().get_points()
+    taken = np.hstack([places - _REACH, places + _REACH])
+    for mark, (x, y) in zip(marks[:MAX_LABELS], places, strict=False):
+        offset: dict[str, Any] = {"xytext": (0, 0), "textcoords": "offset points"}
+        name = axes.annotate(mark.label, (mark.x, mark.y), fontsize=8.5, color="#333333", **offset)
+        size = name.get_window_extent()
         for place in _PLACES:
-            name = _annotate(axes, mark, *place)
-            box = name.get_window_extent()
-            if frame.contains(*box.min) and frame.contains(*box.max) and not any(map(box.overlaps, taken)):
-                taken.append(box)
+            x0, y0, x1, y1 = box = _box(x, y, size.width, size.height, *place)
+            covers = (taken[:, 0] < x1) & (x0 < taken[:, 2]) & (taken[:, 1] < y1) & (y0 < taken[:, 3])
+            if left <= x0 and x1 <= right and low <= y0 and y1 <= high and not covers.any():
+                name.set(position=place[:2], ha=place[2], va=place[3])
+                taken = np.vstack([taken, box])
                 break
+        else:
             name.remove()
 
 
-def _annotate(axes: Axes, mark: Mark, dx: int, dy: int, ha: str, va: str) -> Annotation:
-    return axes.annotate(
-        mark.label, (mark.x, mark.y), (dx, dy), textcoords="offset points", ha=ha, va=va, fontsize=8.5, color="#333333"
-    )
-
-
-def _around(x: float, y: float, reach: float = 4.0) -> Bbox:
-    from matplotlib.transforms import Bbox
-
-    return Bbox.from_extents(x - reach, y - reach, x + reach, y + reach)
+def _box(x: float, y: float, width: float, height: float, dx: int, dy: int, ha: str, va: str) -> Box:
+    """Left, bottom, right and top of a name beside a mark, in points."""
+    left = x + dx - width * {"left": 0, "center": 0.5, "right": 1}[ha]
+    bottom = y + dy - height * {"bottom": 0, "center": 0.5, "top": 1}[va]
+    return left, bottom, left + width, bottom + height
 
 
 def _has_place(value: float, axis: Axis) -> bool:

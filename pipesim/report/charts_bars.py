@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipesim.report.chart_look import Drawing, axis_of, legend, look, short
+from pipesim.report.chart_look import Drawing, arrange, axis_of, headline, legend, look, short
 from pipesim.report.document import Bars
 from pipesim.report.formats import clean, show
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 _COLOURS = 7
 """Of the palette; further items come back to them striped."""
+
+_HALF = 0.36
+"""Of a bar's height."""
 
 
 class Stacked(NamedTuple):
@@ -52,22 +55,33 @@ def drawing(bars: Bars) -> Drawing:
 
 
 def _paint(figure: Figure, bars: Bars) -> None:
+    """All parts of an item are one collection, which is drawn sooner than as many rectangles."""
+    from matplotlib.collections import PolyCollection
+
     axes, found = figure.add_subplot(), stacked(bars)
     places, before = range(len(found.names)), [0.0] * len(found.names)
     for index, (item, parts) in enumerate(found.parts.items()):
-        axes.barh(
-            places, parts, left=before, height=0.72, color=look(index).colour, label=item, edgecolor="white",
-            linewidth=0.4, hatch="////" if is_striped(index) else None,
-        )  # fmt: skip
-        before = [so_far + part for so_far, part in zip(before, parts, strict=True)]
+        ends = [so_far + part for so_far, part in zip(before, parts, strict=True)]
+        corners = [
+            ((x0, y - _HALF), (x1, y - _HALF), (x1, y + _HALF), (x0, y + _HALF))
+            for y, x0, x1 in zip(places, before, ends, strict=True)
+            if x1 > x0
+        ]
+        style: dict[str, Any] = {"facecolors": look(index).colour, "edgecolors": "white", "linewidths": 0.4}
+        axes.add_collection(
+            PolyCollection(corners, **style, hatch="////" if is_striped(index) else None, label=item), autolim=False
+        )
+        before = ends
     for place, end, total in zip(places, before, found.totals, strict=True):
-        where = {"textcoords": "offset points", "va": "center", "in_layout": False}
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        where = {"textcoords": "offset points", "va": "center", "in_layout": False, "bbox": ground}
         axes.annotate(total, (end, place), (4, 0), fontsize=8, color="#333333", **where)  # type: ignore[arg-type]
     if found.x_limit:
         axes.axvline(found.x_limit[0], color="#555555", linestyle="--", linewidth=1.2, label=found.x_limit[1])
-    axes.set_title(clean(bars.title), loc="left", fontweight="bold")
+    headline(axes, bars.title)
     axes.set(xlabel=found.x_title, xlim=(0, 1.14 * max([*before, *(found.x_limit[:1] if found.x_limit else ())])))
     axes.set_yticks(places, found.names, fontsize=8.5)
-    axes.invert_yaxis()
+    axes.set_ylim(len(found.names) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     legend(figure, [*found.parts, *(found.x_limit[1:] if found.x_limit else ())])
+    arrange(figure, axes)

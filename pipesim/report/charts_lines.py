@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipesim.report.chart_look import Drawing, axis_of, legend, look, plain_numbers, short
+from pipesim.report.chart_look import Drawing, arrange, axis_of, headline, legend, look, plain_numbers, short
 from pipesim.report.document import Axis, Curves, Line, Parallel
 from pipesim.report.formats import clean, human_scale, show
 
@@ -68,7 +69,7 @@ def _upright(shown: Parallel, k: int, axis: Axis) -> Upright:
 def drawing(shown: Curves | Parallel) -> Drawing:
     if isinstance(shown, Curves):
         return Drawing(4.6, lambda figure: _curves(figure, figure.add_subplot(), shown))
-    return Drawing(4.6, lambda figure: _parallel(figure.add_subplot(), shown))
+    return Drawing(4.6, lambda figure: _parallel(figure, figure.add_subplot(), shown))
 
 
 def _curves(figure: Figure, axes: Axes, shown: Curves) -> None:
@@ -86,11 +87,12 @@ def _curves(figure: Figure, axes: Axes, shown: Curves) -> None:
                 xs[line.best], ys[line.best], color=style.colour, linestyle="none", marker="*", markersize=15,
                 markeredgecolor="white",
             )  # fmt: skip
-    axes.set_title(short(shown.title), loc="left", fontweight="bold")
+    headline(axes, shown.title)
     axes.set(xlabel=found.x_title, ylabel=found.y_title)
     _logarithmic(axes, shown)
     axes.margins(0.08)
     legend(figure, [short(line.name) for line in shown.lines])
+    arrange(figure, axes)
 
 
 def _logarithmic(axes: Axes, shown: Curves) -> None:
@@ -107,7 +109,7 @@ def _logarithmic(axes: Axes, shown: Curves) -> None:
         plain_numbers(axes.yaxis)
 
 
-def _parallel(axes: Axes, shown: Parallel) -> None:
+def _parallel(figure: Figure, axes: Axes, shown: Parallel) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     found, scale = upright(shown), LinearSegmentedColormap.from_list("rank", FIRST_TO_LAST)
@@ -115,19 +117,23 @@ def _parallel(axes: Axes, shown: Parallel) -> None:
     for row in order:
         colour = scale(found[-1].heights[row])
         axes.plot(range(len(found)), [each.heights[row] for each in found], color=colour, linewidth=0.8, alpha=0.8)
+    slant, titles = _slant(found), [each.title for each in found]
     for k, each in enumerate(found):
         axes.axvline(k, color="#555555", linewidth=0.8)
         for place, text in each.ticks:
             axes.annotate(
                 text, (k, place), (3, 2), textcoords="offset points", fontsize=7.5, color="#333333", in_layout=False
             )
-    axes.set_xticks(range(len(found)), [each.title for each in found], fontsize=8, rotation=_slant(found), ha="center")
+    axes.set_xticks(range(len(found)), titles, fontsize=8, rotation=slant, ha="right" if slant else "center")
     axes.set_yticks([])
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
-    axes.set_title(short(shown.title), loc="left", fontweight="bold")
+    headline(axes, shown.title)
+    arrange(figure, axes)
 
 
 def _slant(found: Sequence[Upright]) -> int:
-    """Titles of many axes do not fit side by side."""
-    return 20 if sum(len(each.title) for each in found) > 90 else 0
+    """Degrees, where neighbouring titles of about 4.5 points a letter do not fit side by side in 520 points."""
+    pairs = itertools.pairwise(found)
+    widest = max((len(one.title) + len(other.title) for one, other in pairs), default=0) / 2
+    return 20 if 4.5 * widest * (len(found) - 1) > 520 else 0

@@ -50,7 +50,7 @@ def rows(shown: HeatMap) -> int:
 
 def drawing(shown: HeatMap) -> Drawing:
     height = _TOP + rows(shown) * _high(shown)
-    return Drawing(height, lambda figure: _paint(figure, shown, height), placed=True)
+    return Drawing(height, lambda figure: _paint(figure, shown, height))
 
 
 _TOP, _SQUARE, _LEFT, _ABOVE, _BELOW, _SCALE = 0.5, 0.27, 0.55, 0.3, 0.55, 0.9

@@ -1,7 +1,7 @@
 """How values read: human units for every ``Kind`` of a report's columns, and padding that knows wide characters.
 
-A page's script formats the rows that it shows later: ``templates/formats.js`` gets the tables below and does what ``show``
-does, which a browser test compares.
+Pages' scripts format what they show later: ``templates/formats.js`` gets the tables below and does what ``show`` does, which
+a browser test compares.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
 
 LONGEST_TUPLE = 8
 """Longer ones show their first two parts and the last."""
+
+RULES: dict[str, object] = {"units": UNITS, "nothing": NOTHING, "longest": LONGEST_TUPLE}
+"""What pages' scripts go by."""
 
 _UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
 

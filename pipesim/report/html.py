@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipesim.report import figures, formats, packed, page_table, page_words, plots, viewer
-from pipesim.report.document import Document, Picture, Table, TimelineView
+from pipesim.report.document import Document, Parallel, Picture, Table, TimelineView
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("formats.js", "filters.js", "csv.js", "table.js", "page.js")
@@ -22,6 +22,7 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
     ``drawn`` are the pictures as ``figures.figures`` gives them, if they are there already.
     """
     pictures = figures.figures(document) if drawn is None else drawn
+    views = list(figures.pictures(document))
     timelines = bool(viewer.views(document))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -38,12 +39,13 @@ def to_html(document: Document, drawn: Mapping[str, str] | None = None) -> str:
         is_picture=lambda block: isinstance(block, Picture),
         style=_own("report.css"),
         script=Markup("\n").join(map(_own, _SCRIPTS)),
-        rules=_rules(),
-        plotly=packed.plotly_js() if any(isinstance(view, Picture) for view in figures.pictures(document)) else "",
+        rules=formats.RULES,
+        plotly=packed.plotly_js() if any(isinstance(view, Picture) for view in views) else "",
+        parallel=any(isinstance(view, Parallel) for view in views),  # which Plotly draws by scripts that it compiles
         picture=lambda view: _picture(view, pictures[f"{view.slug}.svg"]),
         plot=plots.plot,
         rows_at_once=page_table.rows_at_once,
-        columns=_columns,
+        columns=columns,
         viewer_style=viewer.style() if timelines else "",
         viewer_script=viewer.script(document.language) if timelines else "",
         viewer=lambda view: viewer.embed(view, Markup(pictures[f"{view.slug}.svg"]), document.language),
@@ -54,12 +56,7 @@ def _own(name: str) -> Markup:
     return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
 
 
-def _rules() -> dict[str, object]:
-    """What ``formats.show`` goes by, for the script that shows the rows that are not in the page yet."""
-    return {"units": formats.UNITS, "nothing": formats.NOTHING, "longest": formats.LONGEST_TUPLE}
-
-
-def _columns(table: Table) -> str:
+def columns(table: Table) -> str:
     return packed.pack(page_table.columns_json(table))
 
 

@@ -19,6 +19,8 @@ _SI_UNITS: dict[Kind, str] = {
     "bytes": "bytes", "seconds": "s", "percent": "fraction", "tflops": "FLOP/s", "parameters": "parameters",
 }  # fmt: skip
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
 
 def rows_at_once(table: Table) -> int:
     return len(table.rows) if len(table.rows) <= WHOLE_ROWS else PAGE_ROWS
@@ -60,4 +62,4 @@ def _json(value: Cell) -> str:
         return "null" if math.isnan(value) else "1e999" if value > 0 else "-1e999"
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(clean(value) if isinstance(value, str) else value, separators=(",", ":"))
+    return _encode(clean(value) if isinstance(value, str) else value)

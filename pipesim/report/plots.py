@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
 from pipesim.report import charts, plots_bars, plots_lines, plots_map
 from pipesim.report.chart_look import look
 from pipesim.report.document import Bars, Chart, Curves, HeatMap, Parallel, Picture
-from pipesim.report.plot_layout import layout, line_across, titled
+from pipesim.report.plot_layout import LEGEND, escape, layout, line_across, titled
 
 Plot = dict[str, Any]
 
@@ -34,17 +33,17 @@ def _scatter(chart: Chart) -> Plot:
         {
             "type": "scatter",
             "mode": "markers+text" if few else "markers",
-            "name": html.escape(group),
+            "name": escape(group),
             "x": [mark.x for mark in marks],
             "y": [mark.y for mark in marks],
-            "text": [html.escape(mark.label) for mark in marks],
+            "text": [escape(mark.label) for mark in marks],
             "textposition": "top center",
-            "hovertext": [html.escape(f"{mark.label} ({mark.x:.4g}, {mark.y:.4g})") for mark in marks],
+            "hovertext": [escape(f"{mark.label} ({mark.x:.4g}, {mark.y:.4g})") for mark in marks],
             "hoverinfo": "text",
             "marker": {"color": look(index).colour, "symbol": look(index).symbol, "size": 9},
         }
-        for index, (group, marks) in enumerate(groups.items())
-    ]
+        for index, (group, marks) in reversed(list(enumerate(groups.items())))
+    ]  # what comes later lies above
     if x_limit and all_marks:
         heights = [mark.y for mark in all_marks]
         traces.append(line_across(x_limit, [min(heights), max(heights)]))
@@ -52,4 +51,4 @@ def _scatter(chart: Chart) -> Plot:
         "xaxis": titled(x_title, log=chart.x.log),
         "yaxis": titled(y_title, log=chart.y.log),
     }
-    return {"data": traces, "layout": layout(460, **axes)}
+    return {"data": traces, "layout": layout(460, **axes, legend={**LEGEND, "traceorder": "reversed"})}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
 from pipesim.report.chart_look import look
 from pipesim.report.charts_bars import is_striped, stacked
 from pipesim.report.document import Bars
 from pipesim.report.formats import clean, show
-from pipesim.report.plot_layout import layout, line_across, titled
+from pipesim.report.plot_layout import LEGEND, escape, layout, line_across, titled
 
 _STRIPES = {"pattern": {"shape": "/", "fillmode": "overlay", "fgcolor": "#ffffff"}}
 _BAR, _REST = 30, 170
@@ -18,7 +17,7 @@ _BAR, _REST = 30, 170
 
 def plot(bars: Bars) -> dict[str, Any]:
     found = stacked(bars)
-    names = [html.escape(name) for name in found.names]
+    names = [escape(name) for name in found.names]
     places = list(range(len(names)))
     raw = [dict(zip(bars.items, parts, strict=True)) for _, parts in bars.bars]
     shown = [item for item in bars.items if any(parts[item] for parts in raw)]
@@ -26,7 +25,7 @@ def plot(bars: Bars) -> dict[str, Any]:
         {
             "type": "bar",
             "orientation": "h",
-            "name": html.escape(item),
+            "name": escape(item),
             "x": parts,
             "y": places,
             "hovertext": [_said(item, mine[key], sum(mine.values()), bars) for mine in raw],
@@ -42,7 +41,7 @@ def plot(bars: Bars) -> dict[str, Any]:
             "mode": "text",
             "x": ends,
             "y": places,
-            "text": [f" {html.escape(total)}" for total in found.totals],
+            "text": [f" {escape(total)}" for total in found.totals],
             "textposition": "middle right",
             "hoverinfo": "skip",
             "showlegend": False,
@@ -59,11 +58,11 @@ def plot(bars: Bars) -> dict[str, Any]:
         },
     }  # fmt: skip
     high = _BAR * max(3, len(names))
-    legend = {"orientation": "h", "y": -56 / high, "traceorder": "normal"}
+    legend = {**LEGEND, "y": -56 / high, "traceorder": "normal"}
     more = {"barmode": "stack", "bargap": 0.28, "legend": legend}
     return {"data": traces, "layout": layout(_REST + high, **axes, **more)}
 
 
 def _said(item: str, part: float, total: float, bars: Bars) -> str:
     share = show(part / total, "percent") if total else ""
-    return html.escape(f"{clean(item)}: {show(part, bars.x.kind)} ({share})")
+    return escape(f"{clean(item)}: {show(part, bars.x.kind)} ({share})")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
 from pipesim.report.chart_look import look, short
 from pipesim.report.charts_lines import FIRST_TO_LAST, scaled, ticks, upright
 from pipesim.report.document import Curves, Line, Parallel
 from pipesim.report.formats import clean, show
-from pipesim.report.plot_layout import layout, titled
+from pipesim.report.plot_layout import escape, layout, titled
 
 
 def curves(shown: Curves) -> dict[str, Any]:
@@ -30,10 +29,10 @@ def _trace(index: int, line: Line, xs: list[float], ys: list[float]) -> dict[str
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": html.escape(short(line.name)),
+        "name": escape(short(line.name)),
         "x": xs,
         "y": ys,
-        "hovertext": [html.escape(f"{clean(line.labels[k])} ({xs[k]:.4g}, {ys[k]:.4g})") for k in every],
+        "hovertext": [escape(f"{clean(line.labels[k])} ({xs[k]:.4g}, {ys[k]:.4g})") for k in every],
         "hoverinfo": "text",
         "line": {"color": style.colour},
         "marker": {"color": style.colour, "symbol": symbols, "size": [15 if k == line.best else 8 for k in every]},
@@ -45,11 +44,11 @@ def parallel(shown: Parallel) -> dict[str, Any]:
     found = upright(shown)
     dimensions = [
         {
-            "label": html.escape(each.title),
+            "label": escape(each.title),
             "values": each.heights,
             "range": [0, 1],
             "tickvals": [place for place, _ in each.ticks],
-            "ticktext": [html.escape(text) for _, text in each.ticks],
+            "ticktext": [escape(text) for _, text in each.ticks],
         }
         for each in found
     ]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
 from pipesim.report.charts_map import ACROSS, mapped, rows
 from pipesim.report.document import HeatMap
 from pipesim.report.formats import clean, show
-from pipesim.report.plot_layout import layout
+from pipesim.report.plot_layout import escape, layout
 
 _GAP_X, _TITLE, _FEET = 0.06, 34, 62
 """Between panels, of the width; above and below each, pixels."""
@@ -34,7 +33,7 @@ def plot(shown: HeatMap) -> dict[str, Any]:
                 "xaxis": f"x{sign}",
                 "yaxis": f"y{sign}",
                 "z": found.values[k],
-                "text": [[html.escape(text) for text in texts] for texts in found.texts[k]],
+                "text": [[escape(text) for text in texts] for texts in found.texts[k]],
                 "texttemplate": "%{text}",
                 "hovertext": _hover(shown, k),
                 "hoverinfo": "text",
@@ -49,7 +48,7 @@ def plot(shown: HeatMap) -> dict[str, Any]:
             for j, text in enumerate(texts)
             if text and found.values[k][i][j] is None
         ]
-    bar = {"title": {"text": html.escape(found.title), "side": "right"}, "thickness": 12}
+    bar = {"title": {"text": escape(found.title), "side": "right"}, "thickness": 12}
     scale = {"colorscale": "Cividis", "reversescale": True, "cmin": found.low, "cmax": found.high, "colorbar": bar}
     margin = {"l": 48, "r": 8, "t": 28, "b": 4}
     return {
@@ -60,15 +59,15 @@ def plot(shown: HeatMap) -> dict[str, Any]:
 
 def _axis(title: str, names: tuple[str, ...], domain: list[float], anchor: str) -> dict[str, Any]:
     return {
-        "title": {"text": html.escape(clean(title)), "standoff": 4}, "domain": domain, "anchor": anchor,
-        "tickvals": list(range(len(names))), "ticktext": [html.escape(name) for name in names], "showgrid": False,
+        "title": {"text": escape(clean(title)), "standoff": 4}, "domain": domain, "anchor": anchor,
+        "tickvals": list(range(len(names))), "ticktext": [escape(name) for name in names], "showgrid": False,
         "zeroline": False, "range": [-0.5, len(names) - 0.5],
     }  # fmt: skip
 
 
 def _note(text: str, x: float, y: float, *, xref: str = "paper", yref: str = "paper", yanchor: str = "middle") -> Any:
     return {
-        "text": html.escape(clean(text)), "x": x, "y": y, "xref": xref, "yref": yref, "xanchor": "center", "yanchor": yanchor,
+        "text": escape(clean(text)), "x": x, "y": y, "xref": xref, "yref": yref, "xanchor": "center", "yanchor": yanchor,
         "showarrow": False,
     }  # fmt: skip
 
@@ -77,7 +76,7 @@ def _hover(shown: HeatMap, k: int) -> list[list[str]]:
     panel = shown.panels[k]
     return [
         [
-            html.escape(clean(f"{name}: {show(value, shown.value.kind)}" if not isinstance(value, str) else name))
+            escape(clean(f"{name}: {show(value, shown.value.kind)}" if not isinstance(value, str) else name))
             for value, name in zip(values, names, strict=True)
         ]
         for values, names in zip(panel.squares, panel.names, strict=True)

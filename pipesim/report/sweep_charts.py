@@ -18,6 +18,8 @@ _EXACT = 300
 _CELLS = (48, 32)
 """Of a chart's plane, across and up."""
 _FRONT_ROWS, _GPU_GROUPS = 40, 5
+_FAR = 4
+"""Times its limit a layout's memory may be before the axis of memory is logarithmic: what fits would be squeezed."""
 
 Value = Callable[[Row], float]
 
@@ -97,7 +99,10 @@ def trade_offs(order: Sequence[Row], pace: Pace, named: Named, say: Say, tail: s
     if best:
         yield _front_table(best, pace, named, say)
     limit = _limit({row["memory_limit_bytes"] for row in order}, say)
-    memory = Axis(title=say("memory of the heaviest rank", "最重 rank 的显存"), kind="bytes")
+    memory = Axis(
+        title=say("memory of the heaviest rank", "最重 rank 的显存"), kind="bytes",
+        log=any(row["memory_bytes"] > _FAR * row["memory_limit_bytes"] for row in order),
+    )  # fmt: skip
     bubble = Axis(title=say("bubble fraction (idle/total)", "气泡占比（空闲/总）"), kind="percent")
     sent = Axis(title=say("sent per GPU and step", "每 GPU 每步发送"), kind="bytes", log=True)
     on_front = {id(row) for row in best}
@@ -112,7 +117,7 @@ def trade_offs(order: Sequence[Row], pace: Pace, named: Named, say: Say, tail: s
         ),
         x=memory,
         y=Axis(title=pace.title, kind=pace.kind, log=True),
-        marks=_marks(order, _memory, pace.of, named, say, _front_group(best, on_front, say), log_y=True),
+        marks=_marks(order, _memory, pace.of, named, say, _front_group(best, on_front, say), log=(memory.log, True)),
         x_limit=limit,
     )
     yield Chart(
@@ -124,7 +129,7 @@ def trade_offs(order: Sequence[Row], pace: Pace, named: Named, say: Say, tail: s
         ),
         x=memory,
         y=bubble,
-        marks=_marks(order, _memory, _bubble, named, say),
+        marks=_marks(order, _memory, _bubble, named, say, log=(memory.log, False)),
         x_limit=limit,
     )
     yield Chart(
@@ -137,7 +142,7 @@ def trade_offs(order: Sequence[Row], pace: Pace, named: Named, say: Say, tail: s
         ),
         x=bubble,
         y=sent,
-        marks=_marks(order, _bubble, _sent, named, say, log_y=True),
+        marks=_marks(order, _bubble, _sent, named, say, log=(False, True)),
     )
 
 
@@ -182,7 +187,7 @@ def _fitting(row: Row, say: Say) -> str:
 
 def _marks(
     order: Sequence[Row], x: Value, y: Value, named: Named, say: Say, group: Callable[[Row], str] | None = None,
-    *, log_y: bool = False,
+    *, log: tuple[bool, bool],
 ) -> tuple[Mark, ...]:  # fmt: skip
     """The first ones each, and whatever is on a front; the others gathered: one mark where several stand close."""
     group = group or (lambda row: _fitting(row, say))
@@ -192,18 +197,16 @@ def _marks(
     chosen = set(exact)
     marks = [Mark(x=x(row), y=y(row), label=named(row), group=group(row)) for row in (order[k] for k in exact)]
     rest = [row for k, row in enumerate(order) if k not in chosen]
-    return (*marks, *_gathered(rest, x, y, named, say, log_y=log_y))
+    return (*marks, *_gathered(rest, x, y, named, say, log))
 
 
-def _gathered(rows: Sequence[Row], x: Value, y: Value, named: Named, say: Say, *, log_y: bool) -> Iterator[Mark]:
+def _gathered(
+    rows: Sequence[Row], x: Value, y: Value, named: Named, say: Say, log: tuple[bool, bool]
+) -> Iterator[Mark]:
     """The first row of every cell of the plane, with how many there are."""
     if not rows:
         return
-
-    def height(row: Row) -> float:
-        return math.log(max(y(row), 1e-300)) if log_y else y(row)
-
-    across, up = (_cells([value(row) for row in rows], n) for value, n in zip((x, height), _CELLS, strict=True))
+    across, up = (_cells([of(row) for row in rows], n, far) for of, n, far in zip((x, y), _CELLS, log, strict=True))
     cells: dict[tuple[int, int, str], list[Row]] = {}
     for row, i, j in zip(rows, across, up, strict=True):
         cells.setdefault((i, j, _fitting(row, say)), []).append(row)
@@ -214,7 +217,8 @@ def _gathered(rows: Sequence[Row], x: Value, y: Value, named: Named, say: Say, *
         yield Mark(x=x(members[0]), y=y(members[0]), label=named(members[0]) + more, group=name)
 
 
-def _cells(values: Sequence[float], cells: int) -> list[int]:
+def _cells(values: Sequence[float], cells: int, log: bool) -> list[int]:
+    values = [math.log(max(value, 1e-300)) for value in values] if log else values
     low, high = min(values), max(values)
     size = (high - low) / cells or 1.0
     return [min(cells - 1, int((value - low) / size)) for value in values]

@@ -60,7 +60,8 @@ def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any], counts: Mapping
     ]
     models, clusters = (", ".join(sorted({str(row[name]) for row in rows})) for name in ("model", "cluster"))
     title = say(
-        f"{points} layout{'s' * (points > 1)} of {models} on {clusters}", f"{clusters} 上 {models} 的 {points} 个布局"
+        f"{points:,} layout{'s' * (points > 1)} of {models} on {clusters}",
+        f"{clusters} 上 {models} 的 {points:,} 个布局",
     )
     return Document(title=title, sections=tuple(sections), language=language)
 

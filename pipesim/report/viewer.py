@@ -10,13 +10,13 @@ import numpy as np
 from markupsafe import Markup
 
 from pipesim.report.document import Column, Document, Table, TimelineView
-from pipesim.report.formats import clean, show
+from pipesim.report.formats import RULES, clean, show
 from pipesim.report.viewer_data import island
 from pipesim.report.viewer_words import CAUSES, words
 from pipesim.simulate.causes import Cause, idle
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_SCRIPTS = ("viewer_data.js", "viewer_text.js", "viewer_draw.js", "viewer_input.js", "viewer.js")
+_SCRIPTS = ("formats.js", "viewer_data.js", "viewer_text.js", "viewer_draw.js", "viewer_input.js", "viewer.js")
 
 
 def views(document: Document) -> tuple[TimelineView, ...]:
@@ -57,8 +57,9 @@ def style() -> Markup:
 
 def script(language: str) -> Markup:
     """One script in a scope of its own; it comes after the last timeline of a page."""
-    says = _environment().from_string("{{ words | tojson }}").render(words=words(language))
-    return Markup('(() => {\n"use strict";\nconst WORDS = ' + says + ";\n" + "".join(map(_own, _SCRIPTS)) + "})();\n")
+    given = "const WORDS = {{ words | tojson }};\nconst RULES = {{ rules | tojson }};\n"
+    known = _environment().from_string(given).render(words=words(language), rules=RULES)
+    return Markup('(() => {\n"use strict";\n' + known + "".join(map(_own, _SCRIPTS)) + "})();\n")
 
 
 def sums(view: TimelineView, language: str) -> Table:

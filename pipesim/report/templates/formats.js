@@ -13,6 +13,8 @@ const fixed = (value, decimals) => {
 
 const grouped = digits => digits.replace(/\B(?=(\d{3})+$)/g, ",");
 
+const trimmed = text => text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+
 const withUnit = (value, units) => {
   const found = value === 0 ? units.find(unit => unit[0] === 1) : units.find(unit => Math.abs(value) >= 0.99995 * unit[0]);
   const [size, sign, decimals] = found ?? units.at(-1);
@@ -24,8 +26,7 @@ const plain = value => {
   if (value === 0) return "0";
   const shortest = value.toExponential(), exponent = Number(shortest.split("e")[1]);
   if (exponent >= -4 && exponent < 12) {
-    const text = fixed(value, Math.max(0, 3 - exponent));
-    return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+    return trimmed(fixed(value, Math.max(0, 3 - exponent)));
   }
   const digits = shortest.split("e")[0];  // halfway between two, exactly, to the even one
   const halfway = exponent > 0 && /\.\d[02468]5$/.test(digits)

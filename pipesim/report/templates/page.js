@@ -51,12 +51,16 @@ const CONFIG = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["
 const short = text => typeof text === "string" && text.length > 60 ? text.slice(0, 60).replace(/&[^;]*$/, "") + "…" : text;
 const shortened = trace => ({...trace, name: short(trace.name), text: Array.isArray(trace.text) ? trace.text.map(short) : trace.text});
 
+/** Plotly draws parallel coordinates by WebGL alone, which old machines and remote screens may lack. */
+const canDraw = data => data.every(({type}) => type !== "parcoords") || Boolean(document.createElement("canvas").getContext("webgl"));
+
 /** Charts are drawn when they come near; until then, and on paper, their picture stands there. */
 const setUpCharts = () => {
   const watch = new IntersectionObserver(async seen => {
     for (const {target} of seen.filter(entry => entry.isIntersecting)) {
       watch.unobserve(target);
       const {data, layout} = JSON.parse(target.querySelector(".plot").textContent);
+      if (!canDraw(data)) continue;
       const {newPlot} = await plotly();
       target.classList.add("live");
       await newPlot(target.querySelector(".chart"), data.map(shortened), layout, CONFIG);

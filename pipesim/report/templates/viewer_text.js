@@ -1,31 +1,18 @@
 // What the viewer says: numbers with units, an action or an idle interval in words.
 
 const fill = (text, ...parts) => text.replace(/\{(\d)\}/g, (_, number) => parts[number]);
-const UNITS = [[1, " s", 2], [1e-3, " ms", 1], [1e-6, " µs", 1], [1e-9, " ns", 1]];
-const grouped = (value, decimals, least = decimals) =>
-  value.toLocaleString("en-US", {minimumFractionDigits: least, maximumFractionDigits: decimals});
-
-function number(value) {
-  if (value === 0) return "0";
-  const exponent = Math.floor(Math.log10(Math.abs(value)));
-  if (exponent < -4 || exponent >= 12) return value.toExponential(2);
-  return value.toLocaleString("en-US", {maximumFractionDigits: Math.max(0, 3 - exponent)});
-}
+const SECONDS = RULES.units.seconds;
 
 // As the tables do: units of their own for each length.
-function duration(timeline, value) {
-  if (timeline.unit === "units") return number(value);
-  const [size, sign, decimals] = UNITS.find(unit => Math.abs(value) >= 0.99995 * unit[0]) ?? (value ? UNITS[3] : [1, " s", 0]);
-  return grouped(value / size, decimals) + sign;
-}
+const duration = (timeline, value) => timeline.unit === "units" ? plain(value) : withUnit(value, SECONDS);
 
 // A moment, as fine as one pixel of the picture.
 function moment(timeline, value, step) {
-  const [size, sign] = timeline.unit === "units" ? [1, ""] : UNITS.find(unit => Math.max(value, step) >= unit[0]) ?? UNITS[3];
-  return grouped(value / size, Math.min(12, Math.max(0, Math.ceil(-Math.log10(step / size)))), 0) + sign;
+  const [size, sign] = timeline.unit === "units" ? [1, ""] : SECONDS.find(unit => Math.max(value, step) >= unit[0]) ?? SECONDS.at(-1);
+  return trimmed(fixed(value / size, Math.min(12, Math.max(0, Math.ceil(-Math.log10(step / size)))))) + sign;
 }
 
-const percent = share => `${(100 * share).toFixed(1)} %`;
+const percent = share => withUnit(share, RULES.units.percent);
 
 function because(timeline, k) {
   const words = WORDS.causes[timeline.cause[k]], reason = awaited(timeline, k);
