@@ -61,6 +61,7 @@ def estimate(
     training: str | Mapping[str, Any] | None = None,
     schedule: str = "1f1b",
     costs: str = "full",
+    stack: str | None = None,
     overrides: Sequence[str] = (),
 ) -> Estimate:
     """The estimate of one layout: names of config choices, and keys of ``parallel`` and ``training`` to change.
@@ -78,6 +79,7 @@ def estimate(
         cluster=cluster,
         schedule=schedule,
         costs=costs,
+        stack=stack,
         parallel=parallel,
         training=training,
         overrides=overrides,
@@ -99,6 +101,7 @@ def sweep(
     training: str | Mapping[str, Any] | None = None,
     schedule: Choice = "1f1b",
     costs: Choice = "full",
+    stack: Choice | None = None,
     overrides: Sequence[str] = (),
 ) -> pd.DataFrame:
     """A row for every combination: any choice and any value may be several, as a list, a range, an array or whatever can be
@@ -116,6 +119,7 @@ def sweep(
         cluster=cluster,
         schedule=schedule,
         costs=costs,
+        stack=stack,
         parallel=parallel,
         training=training,
         overrides=overrides,

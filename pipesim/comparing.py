@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +20,7 @@ from pipesim.report import figures, html, markdown, terminal
 from pipesim.report.compare_page import compare_page
 from pipesim.report.compared import Study
 from pipesim.report.formats import clean
-from pipesim.report.words import MEMORY_WORDS, TIME_WORDS
+from pipesim.report.words import MEMORY_WORDS, STATUS_WORDS, TIME_WORDS
 from pipesim.results import folder as folders
 from pipesim.results import manifest, measured, schema, store
 from pipesim.results.folder import MANIFEST, UNFINISHED, StudyFolderError
@@ -93,6 +95,7 @@ def read(folder: Path, name: str) -> Study:
         rows = rows.merge(took.to_pandas(), on="point_id", how="left", validate="many_to_one")
     for wanted, (computed, real) in _STEP.items():
         rows[wanted] = rows[computed].fillna(rows[real]) if real in rows else rows[computed]
+    _check_values(rows, path)
     if not len(rows):
         raise StudyFolderError(f"{folder} holds no layouts to compare: its table is empty.")
     points = about.get("evaluated") or Counter(rows["status"])
@@ -123,6 +126,19 @@ def _checked(about: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     if wrong:
         raise StudyFolderError(f"{folder / MANIFEST} is no manifest as pipesim writes it: see its {', '.join(wrong)}.")
     return about
+
+
+def _check_values(rows: pd.DataFrame, path: Path) -> None:
+    """Raises ``StudyFolderError`` for what no study writes: other outcomes, layouts with times that are no numbers."""
+    odd = sorted(set(rows["status"].fillna("nothing")) - set(STATUS_WORDS))
+    if odd:
+        raise StudyFolderError(f"{path} holds a status that pipesim knows not: {clean(odd[0])}. Was it changed?")
+    priced = rows[rows["status"].isin(("ok", "infeasible"))]
+    for name in ("step_s", "tokens_per_s", "memory_bytes"):
+        values = priced[name].to_numpy(float, na_value=math.nan)
+        values = values[~np.isnan(values)] if name != "step_s" else values
+        if not (np.isfinite(values) & (values >= 0)).all():
+            raise StudyFolderError(f"{path} holds layouts whose {name} is no number of at least 0. Was it changed?")
 
 
 def _all_texts(value: Any) -> bool:

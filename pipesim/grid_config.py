@@ -11,11 +11,11 @@ from omegaconf import MISSING
 @dataclass
 class KeepConf:
     """The ``top`` rows that fit of each group of equal ``per``, smallest ``by`` first (``-mfu``: largest first), and the
-    Pareto front of step time, memory and GPUs.
+    Pareto front of step time, memory and GPUs. By default the fastest, as reports rank them.
     """
 
     top: int = 100
-    by: str = "step_time_s"
+    by: str = "-tokens_per_s"
     per: list[str] = field(default_factory=lambda: ["model", "cluster"])
     pareto: bool = True
 

@@ -18,6 +18,9 @@ WHOLE = (
     "layers", "hidden", "heads", "kv_heads", "ffn", "vocab",
 )  # fmt: skip
 FROM_ZERO = ("zero", "recompute_layers")
+LEAST, MOST = 1e-6, 1e7
+"""No step takes less or more seconds, no GPU holds less or more GB nor computes less or more TFLOP/s."""
+
 REAL = ("step_time_s", "memory_gb", "tflops_per_gpu")
 FLAGS = ("sequence_parallel", "gated")
 
@@ -75,8 +78,8 @@ def swapped(cells: Cells, works: Callable[[Cells], bool]) -> str | None:
 def _typed(name: str, text: str) -> Iterator[Finding]:
     if name in WHOLE:
         yield from _whole(name, text)
-    elif name in REAL and not 0 < _float(text) < math.inf:
-        yield Finding(name, repr(text), "must be a number above 0")
+    elif name in REAL and not LEAST <= _float(text) <= MOST:
+        yield Finding(name, repr(text), f"must be a number from {LEAST:g} to {MOST:g}")
     elif name in FLAGS and text.lower() not in (*_TRUE, *_FALSE):
         yield Finding(name, repr(text), "must be true or false")
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipesim.costs.columns import FloatArray
+from pipesim.costs.columns import FloatArray, in_order
 from pipesim.costs.prices import Prices
 
 TAIL = ("dp_exposed", "optimizer", "fixed")
@@ -76,10 +76,15 @@ def _gain_s(now_s: FloatArray, whole: list[FloatArray], less: list[FloatArray], 
 
 def _busy_s(ops: list[FloatArray], run: Run) -> FloatArray:
     """Every rank's work, shape (points, ranks); where a stage lies on several ranks, the mean of all of them."""
-    total = sum(ops)
+    total = np.asarray(sum(ops))
     if (run.holds.sum(axis=0) > 1).any():
-        return np.asarray(run.m * total.sum(axis=1, keepdims=True) / len(run.holds))  # type: ignore[union-attr]
-    return np.asarray(run.m * (total[:, None, :] * run.holds).sum(axis=2))  # type: ignore[index]
+        return np.asarray(run.m * in_order(total.T)[:, None] / len(run.holds))
+    return np.asarray(run.m * _on_ranks(total, run))
+
+
+def _on_ranks(of_stages: FloatArray, run: Run) -> FloatArray:
+    """(points, stages) summed over what each rank holds: (points, ranks)."""
+    return in_order(np.moveaxis(of_stages[:, None, :] * run.holds, 2, 0))
 
 
 def _floor_s(ops: list[FloatArray], run: Run) -> FloatArray:
@@ -95,15 +100,16 @@ def _floor_s(ops: list[FloatArray], run: Run) -> FloatArray:
 def _even_floor_s(ops: list[FloatArray], run: Run) -> FloatArray:
     """The same for stages that all take as long as they take on average."""
     total = np.asarray(sum(ops))
-    mean_s = run.m * total.sum(axis=1) / len(run.holds)
+    work_s = in_order(total.T)
+    mean_s = run.m * work_s / len(run.holds)
     ways = 0 if run.split or not run.barrier else run.holds.argmax(axis=1).max()
-    return np.asarray(mean_s + ways * total.mean(axis=1) / run.segments)
+    return np.asarray(mean_s + ways * work_s / total.shape[1] / run.segments)
 
 
 def _uneven_tail_s(prices: Prices, run: Run) -> FloatArray:
     """What the rank with most to exchange and update needs longer than the one with least."""
     found = np.zeros(len(prices.parameters))
     for each in (prices.dp_s, prices.optimizer_s):
-        on_ranks = (each[:, None, :] * run.holds).sum(axis=2)
+        on_ranks = _on_ranks(each, run)
         found = found + on_ranks.max(axis=1) - on_ranks.min(axis=1)
     return found

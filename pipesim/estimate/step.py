@@ -47,8 +47,8 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
         for item in (*COMPUTE_ITEMS, *COMMUNICATION_ITEMS)
     }
     items |= {
-        "imbalance": slowest_s - mean_s,
-        "bubble": np.maximum(free_s - slowest_s, 0.0),  # sums of one order and another differ in the last bit
+        "imbalance": np.maximum(slowest_s - mean_s, 0.0),  # sums of one order and another differ in the last bit
+        "bubble": np.maximum(free_s - slowest_s, 0.0),
         "pp_exposed": pipeline_s - free_s,
         "dp_exposed": exchange_s.max(axis=0),
         "optimizer": _most(prices.optimizer_s, run, ranks),

@@ -135,8 +135,9 @@ def _configs(studies: Sequence[Study]) -> dict[str, list[str]]:
 def _asked(about: Mapping[str, Any]) -> dict[str, str]:
     """Of a sweep: what its first point has, and of an axis all values, as they were typed."""
     flat = dict(_leaves(about.get("config") or about.get("first_point") or {}))
-    typed = (word.partition("=") for word in about["overrides"])
-    return flat | {key: value for key, _, value in typed if key in flat and "," in value}
+    typed = [word.partition("=") for word in about["overrides"]]
+    axes = {key if key in flat else f"{key}.name": value for key, _, value in typed if "," in value}
+    return flat | {key: value for key, value in axes.items() if key in flat}
 
 
 def _leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

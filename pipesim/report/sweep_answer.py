@@ -17,7 +17,7 @@ HEADROOM = 0.1
 """Share of a GPU's memory by which published runs differ from what is counted, mostly less."""
 
 EQUAL = 0.1
-"""Layouts this close are taken as equally fast."""
+"""Layouts this close are as good as equally fast."""
 
 
 def answers(found: Mapping[tuple[str, ...], Sequence[Row]], named: Named, say: Say) -> tuple[str, ...]:
@@ -53,11 +53,6 @@ def _answer(order: Sequence[Row], named: Named, say: Say) -> str:
         text += say(f" The runner-up, {named(best[1])}, is {slower} slower.", f"第二名 {named(best[1])} 慢 {slower}。")
     text += _with_headroom(best, named, say)
     text += say(" ", "") + trust(first, say)
-    if first["costs"] == "full":
-        equal = _equal()
-        text += say(
-            f" Take layouts within {equal} of each other as equally fast.", f"相差 {equal} 以内的布局可视为一样快。"
-        )
     return text
 
 
@@ -67,7 +62,10 @@ def _equal() -> str:
 
 def _none(order: Sequence[Row], named: Named, say: Say) -> str:
     if not order:
-        return say("No layout can run: every one breaks a rule.", "没有布局能运行：每一个都违反规则。")
+        return say(
+            "No layout can run: every one breaks a rule. Below they are counted by reason.",
+            "没有布局能运行：每一个都违反规则。下面按原因计数。",
+        )
     nearest = order[0]
     return say(
         f"No layout fits. The nearest is {named(nearest)}: {nearest['reason']}",
@@ -119,7 +117,7 @@ FIXES = {
     "dp": ("gradient exchange that hides wholly", "梯度交换完全隐藏"),
     "cp and ep": ("context and expert communication that hides wholly", "上下文与专家通信完全隐藏"),
     "all communication": ("all communication in no time", "所有通信都不花时间"),
-    "recompute": ("no recomputation", "不重计算"),
+    "recompute": ("no recomputation, where memory allows", "不重计算（若显存允许）"),
     "launch": ("kernels that launch in no time", "算子下发不花时间"),
 }
 
@@ -167,7 +165,21 @@ def _how_sure(order: Sequence[Row], named: Named, say: Say) -> tuple[str, ...]:
         " Errors that layouts share move all of them together: their order is surer than their seconds.",
         "各布局共有的误差会使它们一起移动：名次比秒数更可靠。",
     )
-    return (text + more,)
+    return (text + more + _memory_sure(best[0], say),)
+
+
+def _memory_sure(row: Row, say: Say) -> str:
+    """Whether it surely fits."""
+    held, most, limit = (show(row[name], "bytes") for name in ("memory_bytes", "memory_hi_bytes", "memory_limit_bytes"))
+    if row["memory_hi_bytes"] <= row["memory_limit_bytes"]:
+        return say(
+            f" Its memory stays below {most} in more than nine of ten such runs: it fits.",
+            f"十次里有九次以上它的显存不超过 {most}：放得下。",
+        )
+    return say(
+        f" Its memory, {held}, may be {most} where {limit} are there: try it before you count on it.",
+        f"它的显存为 {held}，也可能达到 {most}，而上限为 {limit}：请先试跑。",
+    )
 
 
 def _per_token(row: Row, name: str) -> float:
@@ -186,8 +198,8 @@ def counts(found: Mapping[str, int], shown: int, say: Say) -> Table:
         note=""
         if shown == points
         else say(
-            f"This report is made from {shown:,} of them: the fastest, and some that cannot run.",
-            f"本报告由其中 {shown:,} 个点做成：最快的，以及一部分不能运行的。",
+            f"This report is made from {shown:,} of them.",
+            f"本报告由其中 {shown:,} 个点做成。",
         ),
     )
 

@@ -179,7 +179,7 @@ def trust(row: Mapping[str, Any], say: Say = english) -> str:
         )
     low, high = show(row["step_time_lo_s"], "seconds"), show(row["step_time_hi_s"], "seconds")
     text = say(
-        f"Of runs like this nine in ten lie between {low} and {high}.", f"这类运行十有九次在 {low} 到 {high} 之间。"
+        f"Of runs like this nine in ten lie between {low} and {high}.", f"这类运行十次里有九次在 {low} 到 {high} 之间。"
     )
     if not row["extrapolates"]:
         return text

@@ -39,7 +39,8 @@ def run(
     micro-batches more than the program's own.
 
     Equal to ``simulate`` to the last bit, but where a body repeats: there times are rounded to so small a unit that no
-    sum is rounded any more, which changes the ends by less than 1e-9 of themselves.
+    sum is rounded any more, which changes the ends by less than 1e-9 of themselves unless a hop takes thousands of times
+    as long as an action.
     """
     n = len(latency_s)
     blocks = np.zeros(n, np.int64) if blocks is None else blocks

@@ -11,6 +11,10 @@ from pipesim.calibrate.predict import predict
 from pipesim.calibrate.runs import Run, Runs
 from pipesim.costs.columns import FloatArray
 from pipesim.report.document import Block, Cell, Column, Document, Observations, Section, Table
+from pipesim.report.formats import show
+
+DOUBTFUL = 0.15
+"""Mean error after fitting from which the runs can hardly be what the config says; studies of one machine are within 0.1."""
 
 
 def page(name: str, read: Runs, fitted: Fit, warnings: Sequence[str], counted: str | None) -> Document:
@@ -39,10 +43,17 @@ def _claims(title: str, claims: Sequence[str]) -> tuple[Observations, ...]:
 
 
 def _use(name: str, fitted: Fit) -> str:
+    off = float(np.abs(np.expm1(fitted.error_after)).mean())
+    doubt = (
+        f"The fit stays {show(off, 'percent')} off on average, which is no fit: runs of one recipe come within a few percent. "
+        "Before using it, look at what is assumed below: model, cluster, parallel= and training= must be what really ran. "
+        if off > DOUBTFUL
+        else ""
+    )
     groups = ["stack", *(["cluster"] if "cluster.network" in fitted.values else [])]
     files, choices = (pattern.join(groups) for pattern in (f"/{name}.yaml and conf/", f"={name} "))
     return (
-        f"What was fitted lies in conf/{files}/{name}.yaml of this study. Use it with "
+        f"{doubt}What was fitted lies in conf/{files}/{name}.yaml of this study. Use it with "
         f"--config-dir STUDY/conf {choices}={name} behind experiments/run.py, STUDY being this folder."
     )
 
