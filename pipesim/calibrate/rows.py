@@ -9,13 +9,13 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipesim import inputs, legality, schedules
+from pipesim.calibrate.lint import LEAST, MOST
 from pipesim.calibrate.machines import cluster_of
 from pipesim.calibrate.partitions import partition_of
 from pipesim.calibrate.recipes import recipe
@@ -229,4 +229,4 @@ def _positive(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if 0 < value < math.inf else None
+    return value if LEAST <= value <= MOST else None
