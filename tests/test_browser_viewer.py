@@ -221,6 +221,15 @@ def test_dragging_moves_and_a_click_chooses(opened: Any) -> None:
     assert page.evaluate("(({t0, t1}) => t1 - t0)(document.querySelector('.pv').viewer)") < run.makespan_s
 
 
+def test_in_a_report_the_ranks_are_named_beside_their_rows(opened: Any) -> None:
+    page = opened(html.to_html(document(timeline("gpipe"))))
+    drawn = """canvas => {
+      const left = canvas.getContext("2d").getImageData(0, 30, 50, canvas.height - 30).data;
+      return left.some((value, at) => at % 4 === 3 && value > 0);
+    }"""
+    assert page.locator("canvas").first.evaluate(drawn)
+
+
 def test_in_a_report_the_page_scrolls_and_each_timeline_has_a_viewer(opened: Any) -> None:
     page = opened(html.to_html(document(timeline("gpipe"), timeline("zbv"))))
     assert page.locator("canvas").count() == 2
