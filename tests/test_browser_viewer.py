@@ -223,11 +223,13 @@ def test_dragging_moves_and_a_click_chooses(opened: Any) -> None:
 
 def test_in_a_report_the_ranks_are_named_beside_their_rows(opened: Any) -> None:
     page = opened(html.to_html(document(timeline("gpipe"))))
-    drawn = """canvas => {
-      const left = canvas.getContext("2d").getImageData(0, 30, 50, canvas.height - 30).data;
-      return left.some((value, at) => at % 4 === 3 && value > 0);
+    beside = """canvas => {
+      const {data} = canvas.getContext("2d").getImageData(0, 30, 50, canvas.height - 30);
+      return [...Array(data.length / 4).keys()].filter(k => data[4 * k + 3] > 128).map(k => [...data.slice(4 * k, 4 * k + 3)]);
     }"""
-    assert page.locator("canvas").first.evaluate(drawn)
+    dim = (0x59, 0x63, 0x6E)
+    colours = page.locator("canvas").first.evaluate(beside)
+    assert any(max(abs(one - other) for one, other in zip(each, dim, strict=True)) < 8 for each in colours)
 
 
 def test_in_a_report_the_page_scrolls_and_each_timeline_has_a_viewer(opened: Any) -> None:
