@@ -221,6 +221,17 @@ def test_dragging_moves_and_a_click_chooses(opened: Any) -> None:
     assert page.evaluate("(({t0, t1}) => t1 - t0)(document.querySelector('.pv').viewer)") < run.makespan_s
 
 
+def test_in_a_report_the_ranks_are_named_beside_their_rows(opened: Any) -> None:
+    page = opened(html.to_html(document(timeline("gpipe"))))
+    beside = """canvas => {
+      const {data} = canvas.getContext("2d").getImageData(0, 30, 50, canvas.height - 30);
+      return [...Array(data.length / 4).keys()].filter(k => data[4 * k + 3] > 128).map(k => [...data.slice(4 * k, 4 * k + 3)]);
+    }"""
+    dim = (0x59, 0x63, 0x6E)
+    colours = page.locator("canvas").first.evaluate(beside)
+    assert any(max(abs(one - other) for one, other in zip(each, dim, strict=True)) < 8 for each in colours)
+
+
 def test_in_a_report_the_page_scrolls_and_each_timeline_has_a_viewer(opened: Any) -> None:
     page = opened(html.to_html(document(timeline("gpipe"), timeline("zbv"))))
     assert page.locator("canvas").count() == 2

@@ -110,13 +110,15 @@ def _logarithmic(axes: Axes, shown: Curves) -> None:
 
 
 def _parallel(figure: Figure, axes: Axes, shown: Parallel) -> None:
+    from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap
 
     found, scale = upright(shown), LinearSegmentedColormap.from_list("rank", FIRST_TO_LAST)
     order = sorted(range(len(shown.rows)), key=lambda row: -found[-1].heights[row])  # the smallest on top
-    for row in order:
-        colour = scale(found[-1].heights[row])
-        axes.plot(range(len(found)), [each.heights[row] for each in found], color=colour, linewidth=0.8, alpha=0.8)
+    paths = [[(k, each.heights[row]) for k, each in enumerate(found)] for row in order]
+    colours = scale([found[-1].heights[row] for row in order])
+    axes.add_collection(LineCollection(paths, colors=colours, linewidths=0.8, alpha=0.8), autolim=False)
+    axes.set(xlim=(-0.3, len(found) - 0.5), ylim=(-0.05, 1.05))
     slant, titles = _slant(found), [each.title for each in found]
     for k, each in enumerate(found):
         axes.axvline(k, color="#555555", linewidth=0.8)

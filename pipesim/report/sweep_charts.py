@@ -187,9 +187,12 @@ def _fitting(row: Row, say: Say) -> str:
 
 def _marks(
     order: Sequence[Row], x: Value, y: Value, named: Named, say: Say, group: Callable[[Row], str] | None = None,
-    *, log: tuple[bool, bool],
+    *, log: tuple[bool, bool] = (False, False),
 ) -> tuple[Mark, ...]:  # fmt: skip
-    """The first ones each, and whatever is on a front; the others gathered: one mark where several stand close."""
+    """The first ones each, and whatever is on a front; the others gathered: one mark where several stand close.
+
+    ``log`` says of x and of y whether their axis is logarithmic.
+    """
     group = group or (lambda row: _fitting(row, say))
     plain = {_fitting(row, say) for row in order}
     exact = [k for k, row in enumerate(order) if k < _EXACT or group(row) not in plain]
