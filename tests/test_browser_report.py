@@ -284,11 +284,7 @@ def test_a_chinese_page_speaks_chinese(open_page: Any) -> None:
 
 def test_without_scripts_the_first_rows_and_the_pictures_stand_there(open_page: Any) -> None:
     page = open_page(page_of(large(), CHART, TIMELINE), java_script_enabled=False)
-<<<<<<< HEAD
-    assert page.locator("table").first.locator("tbody tr").count() == 100
-=======
     assert page.locator(".table tbody tr").count() == 100
->>>>>>> fix1
     assert page.get_by_text("Rows 1–100 of 10,000").is_visible()
     assert page.locator("img.twin").is_visible()
     assert page.locator("svg.pt").first.is_visible()
