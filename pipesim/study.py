@@ -29,6 +29,8 @@ from pipesim.sweeping import Sweep
 from pipesim.swept import with_told
 
 LANGUAGES = ("en", "zh")
+HELD = ("stage_activation", "rank_memory")
+"""Bytes that a trace's counter is made of; tables of older versions lack the first."""
 ONE = ("lang", "study", "demo", "engine", "resume", "resume_anyway", "fail_fast")
 """Keys that are the same for all points of a study."""
 
@@ -185,8 +187,9 @@ def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, st
     if viewer.views(document):
         files["timeline.html"] = viewer.page(document)
     if kind == "layout" and rows[0]["status"] != "failed":
-        run = pipeline(rows[0]).timeline
-        files |= {"trace.json": trace.chrome_trace(run), "schedule.csv": run.schedule.to_csv()}
+        run, (stages, ranks) = pipeline(rows[0]).timeline, (rows[0][f"{name}_bytes"] for name in HELD)
+        memory = trace.Memory(stages, ranks) if stages else None
+        files |= {"trace.json": trace.chrome_trace(run, memory), "schedule.csv": run.schedule.to_csv()}
     return files
 
 

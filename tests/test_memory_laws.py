@@ -113,3 +113,16 @@ def test_a_layout_s_report_names_the_first_the_middle_the_last_and_the_heaviest_
     assert [line[places] for line in ranks.rows] == ["first, heaviest", "", "middle", "last"]
     memory = [column.title for column in ranks.columns].index("memory")
     assert [line[memory] for line in ranks.rows] == each["rank_memory_bytes"]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved_1f1b"])
+def test_what_stages_hold_in_flight_is_what_more_of_it_adds_to_a_rank(schedule: str) -> None:
+    v = 2 if schedule == "interleaved_1f1b" else 1
+    few, many = rows(*(point(*H100, p=4, t=1, v=v, schedule=schedule, global_batch=b, d=1) for b in (4, 32)))
+    for one in (few, many):
+        assert len(one["stage_activation_bytes"]) == 4 * v
+    flying = [after - before for before, after in zip(few["peak_inflight"], many["peak_inflight"], strict=True)]
+    for rank, more in enumerate(flying):
+        grown = many["rank_memory_bytes"][rank] - few["rank_memory_bytes"][rank]
+        each = [many["stage_activation_bytes"][stage] for stage in range(rank, 4 * v, 4)]
+        assert more * min(each) * (v == 1) - 1 <= grown <= more * max(each) + 1

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from trace_format import problems
 
-from pipesim.report.trace import chrome_trace, chrome_traces
+from pipesim.report.trace import Memory, chrome_trace, chrome_traces
 from pipesim.schedules import make_schedule, schedule_names
-from pipesim.simulate import Links, Timeline, idle, simulate
+from pipesim.simulate import Links, Timeline, idle, peak_held, simulate
 
 LINKS = (
     None,
@@ -106,3 +106,19 @@ def test_slices_say_what_their_rank_waited_for() -> None:
             waited_s[cause] += waited_us / 1e6
     expected = {str(cause): seconds for cause, seconds in idle(run).by_cause().items() if str(cause) != "cool down"}
     assert waited_s == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", schedule_names())
+def test_the_memory_counter_rises_and_falls_with_what_is_in_flight_up_to_the_ranks_most(name: str) -> None:
+    run = timeline(name, None)
+    weights, most = np.arange(1.0, run.schedule.stages + 1) * 1e6, np.arange(run.schedule.p) * 1e9 + 1e10
+    text = chrome_trace(run, Memory(weights, most))
+    assert problems(text) == []
+    held: dict[int, list[float]] = defaultdict(list)
+    for event in json.loads(text)["traceEvents"]:
+        if event["ph"] == "C" and event["name"] == "memory":
+            held[event["pid"]].append(event["args"]["bytes"])
+    assert [max(held[rank]) for rank in range(run.schedule.p)] == most.tolist()
+    peaks = peak_held(run.schedule, weights / run.schedule.segments)
+    assert [min(held[rank]) for rank in held] == pytest.approx((most - peaks).tolist(), abs=1)
+    assert [held[rank][-1] for rank in held] == pytest.approx((most - peaks).tolist(), abs=1)

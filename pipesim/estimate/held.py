@@ -45,6 +45,7 @@ def memory(points: Points, prices: Prices, run: Run, details: bool, rank: int | 
     items, figures = ({name: values[which] for name, values in each.items()} for each in (items, figures))
     if details:
         figures["rank_memory_bytes"] = list(total[which])
+        figures["stage_activation_bytes"] = list(((1 + prices.slack) * kept[:, list(run.shape.kind_of)])[which])
         figures["peak_inflight"] = list(counted(run, "peak_inflight").astype(np.int64))
     return items, figures
 

@@ -17,6 +17,7 @@ from pipesim.report.lanes import lanes
 from pipesim.schedules.action import Op
 from pipesim.schedules.rules import dependencies
 from pipesim.simulate.causes import Cause, idle
+from pipesim.simulate.memory import curve, held_change
 from pipesim.simulate.timeline import Timeline
 
 _COMPUTE, _OVERLAPPED, _SEND, _RECEIVE = 0, 1, 100, 200
@@ -38,6 +39,15 @@ class _Hops(NamedTuple):
     receive_thread: IntColumn
 
 
+class Memory(NamedTuple):
+    """Bytes that each stage holds for a whole micro-batch in flight, shape (stages,), and that each rank holds at most,
+    shape (p,).
+    """
+
+    stage_bytes: ArrayLike
+    rank_bytes: ArrayLike
+
+
 class _Group(NamedTuple):
     """A timeline among others: what stands before its ranks' names, and its first process and first arrow."""
 
@@ -45,10 +55,12 @@ class _Group(NamedTuple):
     title: str = ""
     process: int = 0
     arrow: int = 0
+    memory: Memory | None = None
 
 
-def chrome_trace(timeline: Timeline) -> str:
-    """JSON with ranks as processes, actions and messages as slices, sends as arrows and held activations as counters.
+def chrome_trace(timeline: Timeline, memory: Memory | None = None) -> str:
+    """JSON with ranks as processes, actions and messages as slices, sends as arrows and held activations as counters; with
+    ``memory`` a counter of bytes too.
 
     A message that takes time is a slice on a thread of its sender and on one of its reader, from when it goes on the
     wire until it is there. What an action waited for stands in its slice, in microseconds by cause.
@@ -57,7 +69,7 @@ def chrome_trace(timeline: Timeline) -> str:
     schedules each slice says at which rank its micro-batch enters. Events are put together as text, which takes a
     fifth of the time of making them objects first.
     """
-    return _trace([_Group(timeline)])
+    return _trace([_Group(timeline, memory=memory)])
 
 
 def chrome_traces(timelines: Mapping[str, Timeline]) -> str:
@@ -226,6 +238,20 @@ def _counters(group: _Group) -> Iterator[str]:
         head = f'{{"ph":"C","name":"in-flight activations","pid":{group.process + rank},"ts":'
         for time_us, count in latest.items():
             yield f'{head}{time_us!r},"args":{{"held":{count}}}}}'
+        if group.memory is not None:
+            yield from _bytes_held(group, rank, group.memory)
+
+
+def _bytes_held(group: _Group, rank: int, memory: Memory) -> Iterator[str]:
+    """What comes and goes is the activations in flight; all else is there all the time."""
+    timeline, schedule = group.timeline, group.timeline.schedule
+    each = np.asarray(memory.stage_bytes, np.float64)[schedule.stage] / schedule.segments
+    when_s, held = curve(schedule, timeline.start_s, timeline.end_s, held_change(schedule) * each, rank)
+    always = float(np.asarray(memory.rank_bytes, np.float64)[rank] - held.max(initial=0.0))
+    latest = {0.0: always} | dict(zip(_us(when_s), (always + held).round().tolist(), strict=True))
+    head = f'{{"ph":"C","name":"memory","pid":{group.process + rank},"ts":'
+    for time_us, total in latest.items():
+        yield f'{head}{time_us!r},"args":{{"bytes":{total!r}}}}}'
 
 
 def _threads(timeline: Timeline) -> list[int]:

@@ -80,6 +80,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "stage_forward_s": (_REALS, "per stage and micro-batch"),
     "stage_input_grad_s": (_REALS, "per stage and micro-batch"),
     "stage_weight_grad_s": (_REALS, "per stage and micro-batch"),
+    "stage_activation_bytes": (_REALS, "per stage, of one micro-batch in flight, allocator's slack included"),
     "dp_bytes_per_gpu": (_REAL, "sent per step by the heaviest rank for gradients and weights"),
     "tp_bytes_per_gpu": (_REAL, "sent per step in tensor-parallel collectives"),
     "pp_bytes_per_gpu": (_REAL, "sent per step to neighbour stages"),
@@ -116,7 +117,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "verdict": (_TEXT, "what bounds the step: compute, bubble, imbalance, tp, pp, dp, cp, ep or memory"),
 }
 
-VERSION = 2
+VERSION = 3
 """Of the columns and of the rows' order. A change of either is a new version with a step in ``UPGRADES``."""
 
 _UNITS = (
@@ -234,15 +235,23 @@ def with_new_columns(stored: pa.Table) -> pa.Table:
     """Version 1 had neither collectives nor fixes nor a choice of FLOPs, and left rows that differ only in zero, recompute,
     precision, attention or settings in order of their ids.
     """
-    later = ("communication", "fixes", "flop_convention")
     if set(SORT_KEYS) - set(stored.schema.names):
         return stored
+    return sorted_table(_with_empty(stored, "communication", "fixes", "flop_convention"))
+
+
+def with_stage_activations(stored: pa.Table) -> pa.Table:
+    """Version 2 did not say what each stage holds for one micro-batch."""
+    return _with_empty(stored, "stage_activation_bytes")
+
+
+def _with_empty(stored: pa.Table, *later: str) -> pa.Table:
     names = [name for name in SCHEMA.names if name in later or name in stored.schema.names]
-    columns = [pa.nulls(len(stored), _TEXT) if name in later else stored[name] for name in names]
-    return sorted_table(pa.table(columns, names=names))
+    columns = [pa.nulls(len(stored), COLUMNS[name][0]) if name in later else stored[name] for name in names]
+    return pa.table([*columns], names=names) if len(names) == len({*stored.schema.names, *later}) else stored
 
 
-UPGRADES: dict[int, Callable[[pa.Table], pa.Table]] = {1: with_new_columns}
+UPGRADES: dict[int, Callable[[pa.Table], pa.Table]] = {1: with_new_columns, 2: with_stage_activations}
 """From each older version the step to the next."""
 
 
