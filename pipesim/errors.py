@@ -130,7 +130,15 @@ def _config_key(error: Any) -> str:
     last = key.rsplit(".", 1)[-1]
     if fields and last not in fields:
         return f"{key} is no key of the config; there are: {', '.join(fields)}.{suggest(last, fields)}"
-    return f"{key}: {str(error.msg or error).splitlines()[0]}."
+    said = str(error.msg or error).splitlines()[0]
+    if odd := re.fullmatch(
+        r"Value (.+) (?:of type '\w+' could not be converted to|is not a valid) (\w+)(?: .*)?", said
+    ):
+        return f"{key}={odd[1]} must be {_KINDS.get(odd[2], odd[2])}."
+    return f"{key}: {said}."
+
+
+_KINDS = {"Integer": "a whole number", "Float": "a number", "bool": "true or false"}
 
 
 def _group_choice(error: Any) -> str:
@@ -151,6 +159,8 @@ def _hydra(message: str) -> str:
         key, _, value = several[1].partition("=")
         listed = "" if "(" in value else f" If it is one value that is a list, write {key}=[{value}]."
         return f"{several[1]} holds several values: add -m to have a row for each.{listed}"
+    if bare := re.match(r"Error parsing override '(.*?)'\s+missing EQUAL", message, re.DOTALL):
+        return f"{bare[1]} is no override: one is written KEY=VALUE, as parallel.t=4. --help shows every group."
     first = message.strip().splitlines()
     groups = [field.name for field in dataclasses.fields(Config)] + ["experiment"]
     named = message.split("'")[1] if "Could not override '" in message or "Could not find '" in message else ""

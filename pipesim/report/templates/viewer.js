@@ -127,7 +127,7 @@ function causes(timelines) {
     element("thead", {}, element("tr", {}, ...heads.map(head => element("th", {scope: "col"}, element("span", {}, head))))), element("tbody", {}, ...rows, all)));
 }
 
-// "#t=1.2-3.4&rank=3&action=2F0", with the timelines where a page has several; other addresses are left alone.
+// "#t=1.2-3.4&rank=3&action=3F0", with the timelines where a page has several; other addresses are left alone.
 function keep(view) {
   clearTimeout(view.keeping);
   view.keeping = setTimeout(() => {
