@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from hypothesis import settings
 
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""Whoever starts the tests in the background may have it ignored, and commands under test would inherit that."""
 
 
 @pytest.fixture(scope="module")
