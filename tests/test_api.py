@@ -313,7 +313,7 @@ def test_whatever_can_be_walked_through_is_an_axis() -> None:
         ({"parallel": {"t": object()}}, r"parallel\.t=<object .* must be a name, a number, or several of them"),
         ({"parallel": 3}, "parallel=3 must be the name of a choice"),
         ({"schedule": range(3)}, r"schedule=range\(0, 3\) must be the name"),
-        ({"parallel": {"t": np.array([1.5])}}, r"parallel\.t: Value '1\.5'"),
+        ({"parallel": {"t": np.array([1.5])}}, r"parallel\.t='1\.5' must be a whole number"),
         ({"overrides": ["parallel.t=1,2"]}, r"parallel\.t=1,2: an override has one value"),
         ({"overrides": "parallel.t=1"}, r"must be a list of words. Nearest: \['parallel.t=1'\]"),
     ],

@@ -138,7 +138,7 @@ def test_group_choices_are_swept_as_values_are(command):
         (["study.name=a,b"], ["study cannot be swept"]),
         (["parallel.t=interval(1,4)"], ["parallel.t", "interval", "range"]),
         (["model=toy,gpt3_157b"], ["model=gpt3_157b", "Nearest: gpt3_175b"]),
-        (["hydra/sweeper=basic", "parallel.t=1,abc"], ["parallel.t", "abc", "Integer"]),
+        (["hydra/sweeper=basic", "parallel.t=1,abc"], ["parallel.t", "abc", "must be a whole number"]),
     ],
 )
 def test_what_cannot_be_swept_is_refused_with_a_word_and_leaves_nothing(command, tmp_path, arguments, words):
