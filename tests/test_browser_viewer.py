@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,23 +15,10 @@ from pipesim.report.document import Document, Section, TimelineView
 from pipesim.schedules import make_schedule
 from pipesim.simulate import Links, Timeline, idle, simulate
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-if not Path(CHROMIUM).exists():
-    pytest.skip(f"needs chromium, which is not at {CHROMIUM}; CHROMIUM names another place", allow_module_level=True)
-
 pytestmark = pytest.mark.slow
 
 LEFT, AXIS, HEAD, ROW = 58, 26, 22, 24
 """Where the rows are, in pixels: beside the names of ranks, below the axis and the title."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
 
 
 @pytest.fixture
