@@ -11,6 +11,7 @@ from points import MIXTRAL, SMALL, composed, point, row, rows
 
 from pipesim.report import layout_tables
 from pipesim.report.say import english
+from pipesim.schedules import make_schedule
 
 LAW = settings(deadline=None, max_examples=15)
 LAYOUTS = st.fixed_dictionaries(
@@ -108,11 +109,19 @@ def test_gathered_inputs_are_kept_whole_only_without_a_pipeline() -> None:
 
 def test_a_layout_s_report_names_the_first_the_middle_the_last_and_the_heaviest_rank() -> None:
     each = row(*SMALL, t=1, p=4, d=1, micro_batch=1, global_batch=8) | {"p": 4}
-    ranks = layout_tables.ranks(each, english)
+    ranks = layout_tables.ranks(each, make_schedule("1f1b", p=4, m=8), english)
     places = [column.title for column in ranks.columns].index("place")
     assert [line[places] for line in ranks.rows] == ["first, heaviest", "", "middle", "last"]
     memory = [column.title for column in ranks.columns].index("memory")
     assert [line[memory] for line in ranks.rows] == each["rank_memory_bytes"]
+
+
+def test_a_rank_of_a_v_shows_the_stages_of_both_its_arms() -> None:
+    each = row(*SMALL, t=1, p=4, v=2, d=1, micro_batch=1, global_batch=8, schedule="zbv")
+    each |= {"p": 4, "stage_units": list(range(8)), "stage_forward_s": [2.0**k for k in range(8)]}
+    lines = layout_tables.ranks(each, make_schedule("zbv", p=4, m=8), english).rows
+    assert [line[2] for line in lines] == ["0 + 7", "1 + 6", "2 + 5", "3 + 4"]
+    assert [line[6] for line in lines] == [129, 66, 36, 24]
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved_1f1b"])

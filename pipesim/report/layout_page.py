@@ -50,7 +50,7 @@ def layout_page(
             ),
             Section(
                 title=say("Memory", "显存"),
-                blocks=(tables.held(row, say), tables.ranks(row, say), _bytes(row, say)),
+                blocks=(tables.held(row, say), tables.ranks(row, timeline.schedule, say), _bytes(row, say)),
             ),
             Section(
                 title=say("Pipeline", "流水线"),

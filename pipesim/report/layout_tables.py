@@ -6,12 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from pipesim.report.document import Column, Table
 from pipesim.report.formats import show
 from pipesim.report.say import Say, word
 from pipesim.report.sweep_answer import FIXES
 from pipesim.report.sweep_tables import flag
 from pipesim.report.words import MEMORY_WORDS, TIME_WORDS
+from pipesim.schedules.action import Schedule
 
 Row = Mapping[str, Any]
 
@@ -167,9 +170,11 @@ def held(row: Row, say: Say) -> Table:
     )
 
 
-def ranks(row: Row, say: Say) -> Table:
-    """Memory and in-flight count of every rank, units of every stage."""
+def ranks(row: Row, schedule: Schedule, say: Say) -> Table:
+    """Memory and in-flight count of every rank, units and seconds of the stages that ``schedule`` gives it."""
     held, flying = row["rank_memory_bytes"], row["peak_inflight"]
+    stages_of = [sorted(set(part.tolist())) for part in np.split(schedule.stage, schedule.rank_start[1:-1])]
+    forward_s, *backward_s = (row[f"stage_{op}_s"] for op in ("forward", "input_grad", "weight_grad"))
     best = show(row["efficiency_bound"], "percent")
     return Table(
         title=say("Ranks of the pipeline", "流水线的各 rank"),
@@ -187,14 +192,14 @@ def ranks(row: Row, say: Say) -> Table:
             (
                 rank,
                 _place(row, rank, say),
-                " + ".join(str(units) for units in row["stage_units"][rank :: row["p"]]),
+                " + ".join(str(row["stage_units"][stage]) for stage in stages),
                 flying[rank],
                 held[rank],
                 held[rank] / row["memory_limit_bytes"],
-                sum(row["stage_forward_s"][rank :: row["p"]]),
-                sum(row["stage_input_grad_s"][rank :: row["p"]]) + sum(row["stage_weight_grad_s"][rank :: row["p"]]),
+                sum(forward_s[stage] for stage in stages),
+                sum(op_s[stage] for op_s in backward_s for stage in stages),
             )
-            for rank in range(row["p"])
+            for rank, stages in enumerate(stages_of)
         ),
         note=say(
             "Units are the embedding, the layers and the head. This partition lets the pipeline reach "
