@@ -7,6 +7,16 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from pipesim.plan_config import (
+    ExplainConf,
+    GoodputConf,
+    JitterConf,
+    LaunchConf,
+    PartitionConf,
+    PlanConf,
+    ReadConf,
+)
+
 
 @dataclass
 class ExecuteConf:
@@ -91,3 +101,10 @@ class TaskConf:
     calibrate: CalibrateConf | None = None
     validate: ValidateConf | None = None
     profile: ProfileConf | None = None
+    plan: PlanConf | None = None
+    explain: ExplainConf | None = None
+    partition: PartitionConf | None = None
+    jitter: JitterConf | None = None
+    goodput: GoodputConf | None = None
+    launch: LaunchConf | None = None
+    read: ReadConf | None = None

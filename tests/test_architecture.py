@@ -21,7 +21,8 @@ DRAWN = {"schedules", "simulate.timeline"}
 
 ALLOWED: dict[str, set[str]] = {
     "checks": set(),
-    "specs": {"checks"},
+    "stack_spec": {"checks"},
+    "specs": {"checks", "stack_spec"},
     "inputs": set(),
     "safe_config": {"checks", "inputs"},
     "schedules": {"inputs"},
@@ -31,9 +32,10 @@ ALLOWED: dict[str, set[str]] = {
     "estimate": {"specs", "schedules", "simulate", "costs", "legality"},
     "results": {"inputs"},
     "engines": {"checks"},
+    "launch": {"checks", "inputs", "specs", "spec_config", "schedules", "legality", "config"},
     "plan": {
-        "checks", "specs", "schedules", "simulate", "costs.columns", "estimate", "legality", "config", "point_id", "results.schema",
-        "calibrate.intervals",
+        "checks", "specs", "schedules", "simulate", "costs", "estimate", "legality", "launch.rules", "config", "point_id",
+        "results.schema", "calibrate",
     },
     "calibrate": {
         "checks", "inputs", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document",
@@ -41,17 +43,20 @@ ALLOWED: dict[str, set[str]] = {
     },
     "tasks": {
         "checks", "specs", "config", "costs", "legality", "estimate", "schedules", "simulate", "plan", "calibrate", "execute",
-        "report", "results", "toy",
+        "launch", "report", "results", "toy",
     },
     "toy": DRAWN,
     "execute": {"schedules", "simulate", "toy"},
     "report": DRAWN | {"simulate.beside", "simulate.causes", "simulate.memory", "simulate.kernel"},
     "demo_config": set(),
     "grid_config": set(),
-    "task_config": set(),
+    "spec_config": set(),
+    "plan_config": set(),
+    "task_config": {"plan_config"},
     "study_config": set(),
     "config": {
-        "checks", "inputs", "safe_config", "specs", "schedules", "demo_config", "grid_config", "study_config", "task_config",
+        "checks", "inputs", "safe_config", "specs", "schedules", "demo_config", "grid_config", "spec_config",
+        "study_config", "task_config",
     },
     "errors": {"checks", "config", "report.formats"},
     "point_id": set(),
@@ -65,7 +70,7 @@ ALLOWED: dict[str, set[str]] = {
     "dry_run": {"checks", "plan.space", "report.document"},
     "sweep_part": {"checks", "plan", "results", "tasks"},
     "sweeping": {"checks", "errors", "engines", "plan", "progress", "report.formats", "results", "sweep_part"},
-    "demos": {"checks", "specs", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
+    "demos": {"checks", "specs", "spec_config", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
         "tasks", "sweeping", "compose", "dry_run", "next_steps", "tracking", "calibrate.evidence",
@@ -83,7 +88,8 @@ ALLOWED: dict[str, set[str]] = {
 KNOW_TORCH = {"execute", "toy"}
 
 KNOW_HYDRA = {
-    "safe_config", "config", "demo_config", "grid_config", "study_config", "task_config", "compose", "expand", "errors",
+    "safe_config", "config", "demo_config", "grid_config", "spec_config", "plan_config", "study_config", "task_config",
+    "compose", "expand", "errors",
     "hydra_plugins",
 }  # fmt: skip
 
@@ -142,7 +148,9 @@ def test_arrows_form_no_circle() -> None:
 
 @pytest.mark.parametrize("name", ["checks.py", "specs.py", "schedules/action.py", "schedules/rules.py"])
 def test_the_ground_floor_knows_nothing_of_the_house(name: str) -> None:
-    assert [each for each in ours(PACKAGE / name) if each.split(".")[0] not in ("checks", "schedules")] == []
+    assert [
+        each for each in ours(PACKAGE / name) if each.split(".")[0] not in ("checks", "stack_spec", "schedules")
+    ] == []
 
 
 def test_reports_never_know_how_their_numbers_came_about() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from pipesim import compose, config
+from pipesim import compose, config, spec_config
 from pipesim.checks import Invalid
 from pipesim.report import html, markdown
 from pipesim.results import store
@@ -96,8 +96,8 @@ def test_the_files_load_as_a_stack_and_a_cluster_with_the_fitted_values(asked: A
     conf = asked(SEVERAL, "task.calibrate.date=2026-01-02")
     done = calibrate(conf)
     assert set(done.files) == {"conf/stack/calibrated.yaml", "conf/cluster/calibrated.yaml", "runs.csv"}
-    stack = loaded(config.StackConf, done.files["conf/stack/calibrated.yaml"])
-    cluster = loaded(config.ClusterConf, done.files["conf/cluster/calibrated.yaml"])
+    stack = loaded(spec_config.StackConf, done.files["conf/stack/calibrated.yaml"])
+    cluster = loaded(spec_config.ClusterConf, done.files["conf/cluster/calibrated.yaml"])
     assert config.build_stack(stack).based_on == "megatron_deepspeed"
     assert config.build_cluster(cluster).chip == "a100_80g"
     assert stack["gemm_efficiency"]["a100_80g"] != conf["stack"]["gemm_efficiency"]["a100_80g"]
@@ -119,7 +119,7 @@ def test_a_fitted_constant_is_written_in_the_unit_of_its_config(asked: Any, name
     lines = (HEAD, "a,4,12,8,2,2048,130", "b,4,24,4,2,2048,140", "c,8,12,4,4,2048,150")
     conf = asked(lines, f"task.calibrate.constants=[{name}]")
     done = calibrate(conf)
-    stack = loaded(config.StackConf, done.files["conf/stack/calibrated.yaml"])
+    stack = loaded(spec_config.StackConf, done.files["conf/stack/calibrated.yaml"])
     assert stack[field] > 1.002 * conf["stack"][field]
     (table,) = [b for s in done.document.sections for b in s.blocks if getattr(b, "title", "") == "Constants"]
     ((_, _, before, after, *_),) = table.rows
@@ -238,7 +238,7 @@ def test_names_that_mean_something_already_and_dates_that_are_none_are_refused(
 
 def test_a_table_of_any_name_makes_a_config_that_loads_as_it_was_written(asked: Any) -> None:
     done = calibrate(asked(ONE, "task.calibrate.date=2026-01-02", name='my "runs" ${oc.env:HOME}: 😀.csv'))
-    stack = loaded(config.StackConf, done.files["conf/stack/calibrated.yaml"])
+    stack = loaded(spec_config.StackConf, done.files["conf/stack/calibrated.yaml"])
     assert stack["source"].startswith("fitted to my _runs_")
     assert "$" not in stack["source"]
 

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 from points import configs
 
-from pipesim import compose, config, legality, specs
+from pipesim import compose, config, legality, spec_config, specs
 from pipesim.checks import Invalid
 from pipesim.expand import expand
 from pipesim.plan import axes
@@ -76,12 +76,12 @@ def test_every_choice_of_every_group_composes_and_builds(hydra, turn):
 def test_every_model_fits_the_schema_and_builds_with_every_cluster(default, name):
     file = config.CONF_DIR / "model" / f"{name}.yaml"
     assert "@package" not in file.read_text(encoding="utf-8")  # so that Hydra merges it as is done here
-    model = OmegaConf.merge(OmegaConf.structured(config.ModelConf), OmegaConf.load(file))
+    model = OmegaConf.merge(OmegaConf.structured(spec_config.ModelConf), OmegaConf.load(file))
     assert OmegaConf.missing_keys(model) == set()
     for cluster in GROUPS["cluster"]:
         asked = default | {
             "model": OmegaConf.to_container(model),
-            "cluster": merged(config.ClusterConf, "cluster", cluster),
+            "cluster": merged(spec_config.ClusterConf, "cluster", cluster),
         }
         point = config.build(asked)
         assert point.model.layers * point.model.hidden * point.cluster.gpus > 0
@@ -164,26 +164,26 @@ def test_units_of_the_yaml_become_si(default):
 @pytest.mark.parametrize(
     ("conf", "spec"),
     [
-        (config.ModelConf, specs.ModelSpec),
-        (config.MlaConf, specs.Mla),
-        (config.MoeConf, specs.Moe),
-        (config.ParallelConf, specs.ParallelLayout),
-        (config.TrainingConf, specs.Training),
+        (spec_config.ModelConf, specs.ModelSpec),
+        (spec_config.MlaConf, specs.Mla),
+        (spec_config.MoeConf, specs.Moe),
+        (spec_config.ParallelConf, specs.ParallelLayout),
+        (spec_config.TrainingConf, specs.Training),
     ],
 )
 def test_a_schema_has_the_keys_of_its_spec(conf, spec):
     assert [each.name for each in dataclasses.fields(conf)] == [each.name for each in dataclasses.fields(spec)]
 
 
-@pytest.mark.parametrize("conf", [config.ParallelConf, config.TrainingConf])
+@pytest.mark.parametrize("conf", [spec_config.ParallelConf, spec_config.TrainingConf])
 def test_a_default_stands_alike_in_schema_and_spec(conf):
-    spec = {config.ParallelConf: specs.ParallelLayout, config.TrainingConf: specs.Training}[conf]
+    spec = {spec_config.ParallelConf: specs.ParallelLayout, spec_config.TrainingConf: specs.Training}[conf]
     for ours, theirs in zip(dataclasses.fields(conf), dataclasses.fields(spec), strict=True):
         assert ours.default == theirs.default or ours.default == "???"
 
 
 @pytest.mark.parametrize(
-    ("conf", "spec"), [(config.StackConf, specs.StackSpec), (config.CostsConf, specs.CostConstants)]
+    ("conf", "spec"), [(spec_config.StackConf, specs.StackSpec), (spec_config.CostsConf, specs.CostConstants)]
 )
 def test_constants_have_the_keys_of_their_spec_in_human_units(conf, spec):
     units = {"_us": "_s", "_ms": "_s", "_gb": "_bytes"}

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 pytest.importorskip("torch")
 
-from pipesim import config
+from pipesim import config, spec_config
 from pipesim.checks import Invalid
 from pipesim.compose import composer
 from pipesim.costs.compute import Machine, balance, gemm_s
@@ -116,8 +116,8 @@ def test_on_gpus_the_datasheets_peak_stays_and_links_come_from_the_fit(
     made = curves(on(default, 0.7))
     monkeypatch.setattr(profiled, "_measured", lambda asked, device: (made, messages(4e-6, 2e11, 2e-5)))
     done = profiled.run(asked(default), GPU, "2026-01-02")
-    cluster = config.build_cluster(loaded(config.ClusterConf, done.files["conf/cluster/profiled.yaml"]))
-    stack = config.build_stack(loaded(config.StackConf, done.files["conf/stack/profiled.yaml"]))
+    cluster = config.build_cluster(loaded(spec_config.ClusterConf, done.files["conf/cluster/profiled.yaml"]))
+    stack = config.build_stack(loaded(spec_config.StackConf, done.files["conf/stack/profiled.yaml"]))
     efficiency = default["costs"]["intra_node_efficiency"]
     assert cluster.peak_flops_per_s == config.build_cluster(default["cluster"]).peak_flops_per_s
     assert cluster.intra_node.bandwidth_bytes_per_s * efficiency == pytest.approx(2e11, rel=1e-3)
@@ -129,7 +129,7 @@ def test_on_gpus_the_datasheets_peak_stays_and_links_come_from_the_fit(
 def test_one_gpu_has_no_links_to_measure_and_says_so(default: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiled, "_measured", lambda asked, device: (curves(on(default)), ()))
     done = profiled.run(asked(default), replace(GPU, count=1), "2026-01-02")
-    cluster = config.build_cluster(loaded(config.ClusterConf, done.files["conf/cluster/profiled.yaml"]))
+    cluster = config.build_cluster(loaded(spec_config.ClusterConf, done.files["conf/cluster/profiled.yaml"]))
     assert cluster.intra_node == config.build_cluster(default["cluster"]).intra_node
     assert "it takes two GPUs" in str(done.document)
 
@@ -139,9 +139,9 @@ def test_a_cpus_files_load_and_say_that_their_peak_was_measured(
 ) -> None:
     monkeypatch.setattr(profile_links, "messages", lambda *_, **__: messages(1e-4, 1e9, 1e-4))
     done = profile(asked(default))
-    cluster = config.build_cluster(loaded(config.ClusterConf, done.files["conf/cluster/profiled.yaml"]))
-    stack = config.build_stack(loaded(config.StackConf, done.files["conf/stack/profiled.yaml"]))
-    costs = config.build_costs(loaded(config.CostsConf, done.files["conf/costs/profiled.yaml"]))
+    cluster = config.build_cluster(loaded(spec_config.ClusterConf, done.files["conf/cluster/profiled.yaml"]))
+    stack = config.build_stack(loaded(spec_config.StackConf, done.files["conf/stack/profiled.yaml"]))
+    costs = config.build_costs(loaded(spec_config.CostsConf, done.files["conf/costs/profiled.yaml"]))
     assert (cluster.chip, cluster.name, stack.name, costs.kind) == ("cpu", "profiled", "profiled", "full")
     assert 0 < stack.gemm_efficiency["cpu"] <= 1
     assert "2026-01-02" in cluster.source

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 from points import configs
 
-from pipesim import compose, config, legality
+from pipesim import compose, config, legality, spec_config
 from pipesim.costs.parameters import total_parameters
 
 ROOT = Path(__file__).parents[1]
@@ -66,7 +66,7 @@ def test_what_the_readme_tells_to_type_keeps_every_rule(command):
 
 def test_the_readmes_model_is_one():
     (text,) = re.findall(r"```yaml\n(.*?)```", README, flags=re.DOTALL)
-    model = OmegaConf.merge(OmegaConf.structured(config.ModelConf), OmegaConf.create(text))
+    model = OmegaConf.merge(OmegaConf.structured(spec_config.ModelConf), OmegaConf.create(text))
     assert total_parameters(config.build_model(OmegaConf.to_container(model))) > 1e10
 
 

@@ -8,13 +8,13 @@ from itertools import product
 from typing import Any
 
 from pipesim import config as configs
-from pipesim.config import CostsConf, ParallelConf
 from pipesim.demos.bloom_claims import BLOOM, claims, cut, find
 from pipesim.demos.claims import Say, observations, speaker
 from pipesim.plan import grid
 from pipesim.report.document import Column, Section, Table
 from pipesim.report.formats import show
 from pipesim.results.schema import Row
+from pipesim.spec_config import CostsConf, ParallelConf
 
 ZERO = 1
 """Optimizer state is divided over the d copies, as in BLOOM's training."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,36 +37,8 @@ def chosen(config: Mapping[str, Any]) -> str | None:
 
 
 def run(config: Mapping[str, Any]) -> Done:
-    """Does the task that the config asks for. Each is imported only when it is asked for."""
+    """Does the task that the config asks for: the function of its name in the module of its name, imported only now."""
     name = chosen(config)
     assert name is not None
-    return _TASKS[name]()(config)
-
-
-def _execute() -> Task:
-    from pipesim.tasks.execute import execute
-
-    return execute
-
-
-def _calibrate() -> Task:
-    from pipesim.tasks.calibrate import calibrate
-
-    return calibrate
-
-
-def _profile() -> Task:
-    from pipesim.tasks.profile import profile
-
-    return profile
-
-
-def _validate() -> Task:
-    from pipesim.tasks.validate import validate
-
-    return validate
-
-
-_TASKS: dict[str, Callable[[], Task]] = {
-    "calibrate": _calibrate, "execute": _execute, "profile": _profile, "validate": _validate,
-}  # fmt: skip
+    task: Task = getattr(importlib.import_module(f"pipesim.tasks.{name}"), name)
+    return task(config)

@@ -82,7 +82,8 @@ def _blank(cluster: Conf, asked: Conf, device: Device) -> dict[str, Any]:
         "multiprocessors": asked["threads"], "flash_efficiency": {"flash": 1.0},
         "memory_gb": _rounded(device.memory_bytes / processes / 1e9), "hbm_gb_per_s": 1.0,
         "intra_node_gb_per_s": 1.0, "intra_node_latency_us": 0.0, "inter_node_gb_per_s": 1.0,
-        "inter_node_latency_us": 0.0, "network_decay": 0.0, "network_flat_nodes": 1.0, "source": "",
+        "inter_node_latency_us": 0.0, "network_decay": 0.0, "network_flat_nodes": 1.0,
+        "watts_per_gpu": None, "usd_per_gpu_hour": None, "source": "",
     }  # fmt: skip
 
 

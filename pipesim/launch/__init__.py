@@ -1,0 +1,1 @@
+"""To the cluster and back: layouts as arguments of the training frameworks, and their arguments as layouts."""
