@@ -22,6 +22,9 @@ FILES: dict[str, tuple[str, str]] = {
 }
 """Files worth opening and what each is, in English and Chinese."""
 
+BLOOMS = {"parallel": "bloom", "training": "bloom", "stack": "bigscience"}
+"""Groups whose default suits BLOOM alone."""
+
 _OWN = ("study.", "resume", "engine", "fail_fast", "lang=")
 """Words of a command that say where and how, but not what."""
 
@@ -40,11 +43,28 @@ def lines(about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path
     wide = max((len(name) for name, _ in there), default=0)
     tried = list(commands(about, best, folder, say))
     return [
+        *_unchosen(about, say),
         say("Written", "写入的文件"),
         *(f"  {name:<{wide}}  {words}" for name, words in there),
         "",
         say("Try next", "接着可以试"),
         *(line for words, command in tried for line in (f"  {words}", f"    {command}")),
+        "",
+    ]
+
+
+def _unchosen(about: Mapping[str, Any], say: Say) -> list[str]:
+    """Which groups were left to be BLOOM's, by somebody who asks for another model."""
+    words = [word.partition("=")[0] for word in about["overrides"]]
+    left = [f"{group}={name}" for group, name in BLOOMS.items() if group not in words]
+    if "model" not in words or about["kind"] not in ("layout", "sweep", "plan") or not left or {*words} & {"grid"}:
+        return []
+    nearest = " ".join(f"{group}=megatron{'_lm' * (group == 'stack')}" for group in BLOOMS if group not in words)
+    return [
+        say(
+            f"Not chosen, so as BLOOM was trained in 2022: {', '.join(left)}. A recipe of today: {nearest}.",
+            f"未选择的各组沿用 BLOOM 2022 年的训练设置：{', '.join(left)}。当今的配方：{nearest}。",
+        ),
         "",
     ]
 

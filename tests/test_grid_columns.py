@@ -15,9 +15,10 @@ from points import default
 
 from pipesim import compose, config, legality
 from pipesim.checks import Invalid
+from pipesim.launch import rules
 from pipesim.plan import grid
 from pipesim.plan.space import Axis, Slice, Space
-from pipesim.specs import Point
+from pipesim.specs import ParallelLayout, Point
 
 LAW = settings(deadline=None, max_examples=30)
 AXES: dict[str, list[Any]] = {
@@ -79,6 +80,25 @@ def test_points_together_are_each_alone_to_the_last_bit(model: str, schedule: st
 def test_thousands_of_random_points_are_each_alone_to_the_last_bit(model: str, schedule: str) -> None:
     together, alone = together_and_alone(space(model, schedule), 250, seed=2, details=False)
     assert together == alone
+
+
+def test_a_row_warns_of_what_its_framework_cannot_run() -> None:
+    with compose.composer() as (make, _):
+        base = config.plain(make(["model=llama3_8b", "stack=megatron_lm", "parallel.d=2", "training.global_batch=64"]))
+    axes = {"parallel.t": [1, 2], "parallel.p": [1, 4], "schedule.name": ["1f1b", "zbv"], "parallel.zero": [1, 3]}
+    asked = Space(
+        base=base, axes=tuple(Axis(keys=(key,), values=tuple((v,) for v in axis)) for key, axis in axes.items())
+    )
+    warned = 0
+    for row in grid.evaluate([Slice(asked, 0, len(asked))], details=False).to_pylist():
+        layout = ParallelLayout(t=row["t"], p=row["p"], d=row["d"], v=row["v"], zero=row["zero"])
+        point = dataclasses.replace(config.build(base), layout=layout, schedule=row["schedule"])
+        refused = rules.problems(point)
+        assert all(problem in (row["warning"] or "") for problem in refused)
+        assert bool(refused) == ("stack.framework" in (row["warning"] or ""))
+        assert bool(refused) == (row["zero"] == 3 or row["schedule"] == "zbv")
+        warned += bool(refused)
+    assert 0 < warned < len(asked)
 
 
 def test_rows_are_sorted_and_none_is_lost() -> None:

@@ -52,6 +52,21 @@ def test_every_command_that_is_told_composes(kind, words):
             legality.resolve(config.build(asked))
 
 
+def test_groups_that_are_still_blooms_are_told_to_who_asks_for_another_model():
+    def told_first(*words, kind="layout"):
+        about = {"kind": kind, "overrides": list(words)}
+        return next_steps.lines(about, ROW, config.CONF_DIR, "en")[0]
+
+    said = told_first("model=llama3_70b", "training=megatron", kind="sweep")
+    assert "parallel=bloom, stack=bigscience." in said
+    assert said.endswith("parallel=megatron stack=megatron_lm.")
+    for words in ([], ["parallel.t=8"], ["model=llama3_70b", "parallel=megatron", "training=megatron", "stack=nemo"]):
+        assert "BLOOM" not in told_first(*words)
+    for group, name in next_steps.BLOOMS.items():
+        default = (config.CONF_DIR / "config.yaml").read_text()
+        assert f"- {group}: {name}\n" in default
+
+
 def test_the_best_of_a_sweep_is_asked_alone():
     assert (
         told("sweep", "parallel.t=1,2", "parallel.p=6,24")[0] == "python experiments/run.py parallel.t=2 parallel.p=24"

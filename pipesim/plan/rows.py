@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from pipesim import legality
 from pipesim.calibrate import intervals
 from pipesim.costs.columns import FloatArray, distinct
 from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, Batch, Points
+from pipesim.launch import rules
 from pipesim.plan.asked import Group
 from pipesim.point_id import ASKED, leaves
 from pipesim.results.schema import SCHEMA
@@ -27,6 +29,7 @@ _BOUNDS = {
     "pp_exposed": "pp", "dp_exposed": "dp", "fixed": "compute",
 }  # fmt: skip
 _VERDICTS = (*dict.fromkeys(_BOUNDS[item] for item in TIME_ITEMS), "memory")
+_DEGREES = ("t", "p", "v", "c", "e", "d")
 _STATUS = ("invalid", "ok", "infeasible", "failed")
 
 
@@ -207,12 +210,32 @@ def _gigabytes(size: float) -> str:
 
 
 def _warnings(points: Points) -> NDArray[np.object_]:
+    """What is unwise of each point's schedule, and what the framework of its stack cannot run."""
     like = points.like
     shape_of = points.shape_of[points.cell_of]
     first, which = distinct([shape_of, points.num_microbatches])
     sizes = [(points.shapes[shape_of[i]], int(points.num_microbatches[i])) for i in first]
-    texts = [legality.warning_of(like.schedule, like.options, shape.p, m, shape.v) for shape, m in sizes]
-    return np.array([*texts, None], object)[which]
+    unwise = [legality.warning_of(like.schedule, like.options, shape.p, m, shape.v) for shape, m in sizes]
+    refused = _refused(points)
+    if not any(refused):
+        return np.array([*unwise, None], object)[which]
+    both = zip(np.array([*unwise, None], object)[which], np.array(refused, object)[points.cell_of], strict=True)
+    return _objects([" ".join(filter(None, each)) or None for each in both])
+
+
+def _refused(points: Points) -> list[str]:
+    """Of each cell what its stack's framework cannot run; asked once for all that are cut alike."""
+    like, cut = points.like, points.cut
+    if like.stack.framework is None:
+        return []
+    columns = [np.reshape(getattr(cut, name), -1).astype(np.int64) for name in _DEGREES]
+    first, which = distinct([*columns[:-1], np.minimum(columns[-1], 2)])
+    layouts = [
+        replace(like.layout, **dict(zip(_DEGREES, sizes, strict=True)))
+        for sizes in zip(*(column[first].tolist() for column in columns), strict=True)
+    ]
+    texts = [" ".join(rules.problems(replace(like, layout=layout))) for layout in layouts]
+    return [texts[i] for i in which]
 
 
 def _verdicts(batch: Batch, fits: NDArray[np.bool_]) -> NDArray[np.object_]:
