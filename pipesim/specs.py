@@ -134,8 +134,20 @@ class LinkSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPart:
+    """Equal nodes of a cluster that has others too; ``cluster`` says what they are, whatever its own ``gpus``."""
+
+    cluster: ClusterSpec
+    nodes: int
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.cluster.gpus_per_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """Equal nodes of equal GPUs. Bandwidths are peak, one direction.
+    """Equal nodes of equal GPUs, or ``parts`` of them. Bandwidths are peak, one direction.
 
     ``peak_flops_per_s`` is dense (no sparsity) for one GPU, by precision; a precision that is missing has no
     tensor-core path on this GPU. ``multiprocessors`` work on one output tile each. ``flash_efficiency`` is what a causal
@@ -143,6 +155,11 @@ class ClusterSpec:
     ``inter_node`` one whole node's network; rings of as many ranks as n nodes have GPUs get
     (n / ``network_flat_nodes``) ** -``network_decay`` of it where n is larger. ``watts_per_gpu`` is the board's limit and
     ``usd_per_gpu_hour`` a price of the user's; no time depends on them.
+
+    Global ranks are numbered node after node through the ``parts``, whose nodes reach those of other parts over ``between``,
+    one whole node's share; what a cluster of parts says of its GPUs is what all of them can (``cluster_parts.joined``).
+    ``links`` are what groups of a dimension get that lie on several parts: inside a node and between nodes. They are for
+    pricing what one part runs, see ``estimate.sites``.
     """
 
     name: str
@@ -160,6 +177,9 @@ class ClusterSpec:
     network_flat_nodes: float = 1.0
     watts_per_gpu: float | None = None
     usd_per_gpu_hour: float | None = None
+    parts: tuple[ClusterPart, ...] = ()
+    between: LinkSpec | None = None
+    links: Mapping[str, tuple[LinkSpec, LinkSpec]] = field(default_factory=dict, hash=False)
     source: str = ""
 
     def __post_init__(self) -> None:
