@@ -26,19 +26,43 @@ MOST_PARTS = 60
 
 
 def check_keys(conf: Conf) -> None:
-    """Raises ``Invalid`` with every key that is missing, or given although the parts, or their absence, leave it no sense."""
-    if not conf["parts"]:
-        wanted, idle = OF_EQUAL_NODES, [key for key in OF_PARTS if conf[key] is not None]
-        why = "only cluster.parts have a network between them. Nearest: cluster.{key}=null."
+    """Raises ``Invalid`` with every key that is missing, or that says something else than the parts, or their absence."""
+    parts = conf.get("parts") or ()
+    wanted = (OF_PARTS if len(parts) > 1 else ()) if parts else OF_EQUAL_NODES
+    problems = [f"cluster.{key} is missing: it must be given." for key in wanted if conf.get(key) is None]
+    if not parts:
+        problems += [
+            f"cluster.{key}={conf[key]}: only cluster.parts have a network between them. Nearest: cluster.{key}=null."
+            for key in OF_PARTS
+            if conf.get(key) is not None
+        ]
     else:
-        wanted = OF_PARTS if len(conf["parts"]) > 1 else ()
-        idle = [key for key in OF_EQUAL_NODES if conf[key] is not None]
-        idle += [key for key, value in PLAIN.items() if conf[key] != value]
-        why = "cluster.parts say this, each for itself. Nearest: leave it out, or change cluster.parts."
-    problems = [f"cluster.{key} is missing: it must be given." for key in wanted if conf[key] is None]
-    problems += [f"cluster.{key}={conf[key]}: {why.format(key=key)}" for key in idle]
+        meant = dict.fromkeys(OF_EQUAL_NODES) | PLAIN | derived(parts)
+        problems += [
+            f"cluster.{key}={conf[key]}: cluster.parts say this, each for itself"
+            + (
+                f". Nearest: cluster.{key}={value}, which they make."
+                if value is not None
+                else ". Nearest: leave it out."
+            )
+            for key, value in meant.items()
+            if conf.get(key) not in (None, value)
+        ]
     if problems:
         raise Invalid(problems)
+
+
+def derived(parts: Sequence[Conf]) -> dict[str, Any]:
+    """What parts that are spelt out make of the keys that conditions and tables ask of a whole cluster."""
+    clusters = [part["cluster"] for part in parts]
+    if any(cluster.get(key) is None for cluster in clusters for key in OF_EQUAL_NODES):
+        return {}
+    return {
+        "chip": "+".join(dict.fromkeys(cluster["chip"] for cluster in clusters)),
+        "gpus": sum(part["nodes"] * part["cluster"]["gpus_per_node"] for part in parts),
+        "gpus_per_node": min(cluster["gpus_per_node"] for cluster in clusters),
+        "memory_gb": min(cluster["memory_gb"] for cluster in clusters),
+    }
 
 
 def spelt_out(parts: Sequence[Conf], named: Callable[[str], Conf | None], known: Sequence[str]) -> list[dict[str, Any]]:
@@ -69,8 +93,7 @@ def joined(conf: Conf, clusters: Sequence[ClusterSpec]) -> ClusterSpec:
     """
     _check_nodes(conf, clusters)
     parts = tuple(
-        ClusterPart(cluster=cluster, nodes=part["nodes"])
-        for cluster, part in zip(clusters, conf["parts"], strict=True)
+        ClusterPart(cluster=cluster, nodes=part["nodes"]) for cluster, part in zip(clusters, conf["parts"], strict=True)
     )
     between = None
     if conf["between_gb_per_s"] is not None:
@@ -113,7 +136,8 @@ def _check_nodes(conf: Conf, clusters: Sequence[ClusterSpec]) -> None:
     """Nodes are found by dividing a rank by GPUs per node, so that each part must begin where such a node would."""
     checks, first = Checks("cluster"), 0
     checks.rule(
-        len(clusters) <= MOST_PARTS, f"cluster.parts has {len(clusters)} parts. Nearest: {MOST_PARTS}, the most there can be."
+        len(clusters) <= MOST_PARTS,
+        f"cluster.parts has {len(clusters)} parts. Nearest: {MOST_PARTS}, the most there can be.",
     )
     for index, (part, cluster) in enumerate(zip(conf["parts"], clusters, strict=True)):
         checks.whole(**{f"parts[{index}].nodes": part["nodes"]})

@@ -70,7 +70,9 @@ def plain(config: DictConfig) -> dict[str, Any]:
         raise Invalid([f"{key} is missing: it must be given." for key in missing])
     found = {str(key): _container(node) for key, node in own.items()}
     if found["cluster"]["parts"]:
-        found["cluster"]["parts"] = _parts(found["cluster"]["parts"])
+        parts = _parts(found["cluster"]["parts"])
+        given = {key: value for key, value in found["cluster"].items() if value is not None}
+        found["cluster"] |= cluster_parts.derived(parts) | given | {"parts": parts}
     return found
 
 
@@ -124,10 +126,11 @@ def build_model(conf: Mapping[str, Any]) -> specs.ModelSpec:
 
 
 def build_cluster(conf: Mapping[str, Any]) -> specs.ClusterSpec:
-    cluster_parts.check_keys(conf)
-    if conf["parts"]:
+    if conf.get("parts"):
         parts = _parts(conf["parts"])
+        cluster_parts.check_keys({**conf, "parts": parts})
         return cluster_parts.joined({**conf, "parts": parts}, [build_cluster(part["cluster"]) for part in parts])
+    cluster_parts.check_keys(conf)
 
     def link(where: str) -> specs.LinkSpec:
         return specs.LinkSpec(
@@ -156,7 +159,9 @@ def build_cluster(conf: Mapping[str, Any]) -> specs.ClusterSpec:
 
 def _parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The parts of a cluster with the named clusters spelt out, so that a plain config holds all that decides a row."""
-    return cluster_parts.spelt_out(parts, _named_cluster, [path.stem for path in sorted((CONF_DIR / "cluster").glob("*.yaml"))])
+    return cluster_parts.spelt_out(
+        parts, _named_cluster, [path.stem for path in sorted((CONF_DIR / "cluster").glob("*.yaml"))]
+    )
 
 
 def _named_cluster(name: str) -> dict[str, Any] | None:
