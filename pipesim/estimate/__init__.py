@@ -6,7 +6,7 @@ Points that share everything but their numbers are evaluated as arrays; one poin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ class Batch:
     """By item of ``MEMORY_ITEMS``, on the heaviest rank or the one asked for."""
     columns: dict[str, Any]
     """Everything else of a row, see ``results.schema``."""
+    placed: dict[str, Any] = field(default_factory=dict)
+    """On a cluster of several parts: ``limit_part`` is the part whose GPUs limit memory, ``unwise`` what is slow for no need."""
 
 
 def evaluate(points: Sequence[Point], wanted: bool = True, rank: int | None = None) -> Batch:
@@ -67,7 +69,10 @@ def evaluate_columns(points: Points, wanted: bool = False, rank: int | None = No
             _scatter(target, found, run.members, len(points))
     columns |= {"num_microbatches": points.num_microbatches, "model_params": prices.model_parameters[points.cell_of]}
     columns |= _throughput(points, prices, sum(time[item] for item in TIME_ITEMS))
-    return Batch(seconds=time, bytes=held, columns=columns)
+    placed = (
+        {"limit_part": columns.pop("limit_part"), "unwise": mixed.unwise(points)} if "limit_part" in columns else {}
+    )
+    return Batch(seconds=time, bytes=held, columns=columns, placed=placed)
 
 
 def priced(points: Points) -> Prices:
@@ -84,7 +89,12 @@ def _of_the_slowest(batch: Batch, asked: IntArray) -> Batch:
             for name, values in columns.items()
         }
 
-    return Batch(seconds=picked(batch.seconds), bytes=picked(batch.bytes), columns=picked(batch.columns))
+    return Batch(
+        seconds=picked(batch.seconds),
+        bytes=picked(batch.bytes),
+        columns=picked(batch.columns),
+        placed=picked(batch.placed),
+    )
 
 
 def _scatter(target: dict[str, Any], found: dict[str, Any], members: Any, n: int) -> None:

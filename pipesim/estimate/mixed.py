@@ -188,3 +188,34 @@ def sends(points: Points, shape: Shape, cut: Cut, sent: FloatArray) -> Collectiv
     slow = shape.place.hops[int(boundary_s(points, shape, cut, sent)[0].argmax())]
     _, cluster = next(clusters_at(points.like.cluster, slow))
     return hops.sends(dataclasses.replace(points.like, cluster=cluster), cut, sent, shape.rank_of)
+
+
+def unwise(points: Points) -> Any:
+    """What of a placement runs but is slow for no need, as texts (n,); None where there is nothing."""
+    said = np.array([*(_unwise(points.like, shape.place) for shape in points.shapes), None], object)
+    return said[:-1][points.shape_of[points.cell_of]]
+
+
+def _unwise(like: Point, place: Place | None) -> str | None:
+    assert place is not None
+    found = []
+    stretched = {dimension for site in place.sites for dimension, _ in site.stretched}
+    talking = [key for key, dimension in (("t", "tp"), ("c", "cp"), ("e", "ep")) if dimension in stretched]
+    keys = [f"parallel.{key}" for key in talking] + ["parallel.zero=3"] * (like.layout.zero == 3 and "dp" in stretched)
+    if keys:
+        found.append(
+            f"{' and '.join(keys)}: ranks that talk with every micro-batch lie on several of cluster.parts. "
+            "Another parallel.rank_order or smaller degrees may keep them on one."
+        )
+    chips = [part.cluster.chip for part in like.cluster.parts]
+    torn = [rank for rank, on in enumerate(place.rank_parts) if len({chips[part] for part in parts_of(on)}) > 1]
+    if torn:
+        found.append(
+            f"GPUs of different kinds share pipeline rank{'s' * (len(torn) > 1)} {_listed(torn)}: the slower decide. "
+            "With d and t inside p in parallel.rank_order, and parallel.p to match, each rank has one kind."
+        )
+    return " ".join(found) or None
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks)) if len(ranks) < 9 else f"{ranks[0]} to {ranks[-1]}"

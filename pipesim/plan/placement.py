@@ -6,6 +6,7 @@ The ranks that hold different experts are neighbours among those of c and d, so 
 from __future__ import annotations
 
 import dataclasses
+import math
 from itertools import permutations
 from typing import Any
 
@@ -33,7 +34,7 @@ def orders(point: Point) -> list[str]:
 def _keeps_tensor_groups_whole(point: Point) -> bool:
     layout, node = point.layout, point.cluster.gpus_per_node
     inner = layout.rank_order[: layout.rank_order.index("t")]
-    return layout.t > node or layout.t * np.prod([getattr(layout, each) for each in inner], dtype=np.int64) <= node
+    return layout.t > node or layout.t * math.prod(getattr(layout, each) for each in inner) <= node
 
 
 def _links(point: Point) -> tuple[Any, ...]:

@@ -69,20 +69,19 @@ class Rows:
             np.asarray(sum(held.values())),
             batch.columns.get("memory_limit_bytes", np.full(len(at), like.cluster.memory_bytes)),
         )
-        limit_part = batch.columns.get("limit_part", np.zeros(len(at), np.int64))
+        limit_part = batch.placed.get("limit_part", np.zeros(len(at), np.int64))
         fits = memory <= limit
         self._status[at] = np.where(fits, _STATUS.index("ok"), _STATUS.index("infeasible"))
         self._reasons[at[~fits]] = _shortfalls(
             like, batch.columns["heaviest_rank"][~fits], memory[~fits], limit_part[~fits]
         )
         self._evaluated[at] = True
-        told = {name: values for name, values in batch.columns.items() if name != "limit_part"}
-        self._put(at, {**told, **seconds, **held})
+        self._put(at, {**batch.columns, **seconds, **held})
         self._put(at, _interval(like, step_s, memory))
         self._put(at, {
             "gpus": np.reshape(points.cut.gpus, -1).astype(np.int64)[points.cell_of],
             "schedule_options": _all(json.dumps(dict(like.options)) if like.options else None, at),
-            "warning": _warnings(points),
+            "warning": _warnings(points, batch),
             "model_state_bytes": held["weights_bytes"] + held["gradients_bytes"] + held["optimizer_bytes"],
             "memory_bytes": memory,
             "memory_limit_bytes": limit,
@@ -223,13 +222,17 @@ def _gigabytes(size: float) -> str:
     return f"{size / 1e9:.2g}"
 
 
-def _warnings(points: Points) -> NDArray[np.object_]:
+def _warnings(points: Points, batch: Batch) -> NDArray[np.object_]:
     like = points.like
     shape_of = points.shape_of[points.cell_of]
     first, which = distinct([shape_of, points.num_microbatches])
     sizes = [(points.shapes[shape_of[i]], int(points.num_microbatches[i])) for i in first]
     texts = [legality.warning_of(like.schedule, like.options, shape.p, m, shape.v) for shape, m in sizes]
-    return np.array([*texts, None], object)[which]
+    found = np.array([*texts, None], object)[which]
+    if "unwise" in batch.placed:
+        both = zip(found, batch.placed["unwise"], strict=True)
+        found[:] = [" ".join(filter(None, each)) or None for each in both]
+    return found
 
 
 def _verdicts(batch: Batch, fits: NDArray[np.bool_]) -> NDArray[np.object_]:
