@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipesim.checks import Checks, Invalid, suggest
-from pipesim.specs import ClusterPart, ClusterSpec, LinkSpec
+from pipesim.specs import ClusterPart, ClusterSpec, LinkSpec, slowest_link
 
 Conf = Mapping[str, Any]
 
@@ -114,21 +114,13 @@ def joined(conf: Conf, clusters: Sequence[ClusterSpec]) -> ClusterSpec:
         flash_efficiency=_least([each.flash_efficiency for each in clusters]),
         memory_bytes=min(each.memory_bytes for each in clusters),
         hbm_bytes_per_s=min(each.hbm_bytes_per_s for each in clusters),
-        intra_node=slowest([each.intra_node for each in clusters]),
-        inter_node=slowest([each.inter_node for each in clusters]),
+        intra_node=slowest_link([each.intra_node for each in clusters]),
+        inter_node=slowest_link([each.inter_node for each in clusters]),
         watts_per_gpu=_mean(conf["watts_per_gpu"], parts, [each.watts_per_gpu for each in clusters]),
         usd_per_gpu_hour=_mean(conf["usd_per_gpu_hour"], parts, [each.usd_per_gpu_hour for each in clusters]),
         parts=parts,
         between=between,
         source=conf["source"],
-    )
-
-
-def slowest(links: Sequence[LinkSpec]) -> LinkSpec:
-    """What messages get that take all of them, or any."""
-    return LinkSpec(
-        bandwidth_bytes_per_s=min(each.bandwidth_bytes_per_s for each in links),
-        latency_s=max(each.latency_s for each in links),
     )
 
 

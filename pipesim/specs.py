@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -131,6 +131,14 @@ class LinkSpec:
 
     bandwidth_bytes_per_s: float
     latency_s: float
+
+
+def slowest_link(links: Sequence[LinkSpec]) -> LinkSpec:
+    """What messages get that take any of them."""
+    return LinkSpec(
+        bandwidth_bytes_per_s=min(each.bandwidth_bytes_per_s for each in links),
+        latency_s=max(each.latency_s for each in links),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

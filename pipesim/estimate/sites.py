@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipesim.cluster_parts import slowest
 from pipesim.costs.columns import IntArray
-from pipesim.specs import ClusterSpec
+from pipesim.specs import ClusterSpec, slowest_link
 
 Pair = tuple[int, int]
 
@@ -69,7 +68,7 @@ def equal_nodes(cluster: ClusterSpec, part: int, stretched: tuple[tuple[str, int
     for dimension, parts in stretched:
         touched = [cluster.parts[each].cluster for each in parts_of(parts)]
         networks = [*(each.inter_node for each in touched), *([cluster.between] if cluster.between else [])]
-        links[dimension] = slowest([each.intra_node for each in touched]), slowest(networks)
+        links[dimension] = slowest_link([each.intra_node for each in touched]), slowest_link(networks)
     return replace(cluster.parts[part].cluster, links=links)
 
 
