@@ -38,7 +38,8 @@ def parts(row: Row, parts: Sequence[Row], say: Say) -> tuple[Table, ...]:
             note=say(
                 "Global ranks are numbered node after node through the parts. A rank of the pipeline that stands in several "
                 "lines has replicas, or GPUs of one, on each of them: the slowest decides.",
-                "全局 rank 按各部分的节点依次编号。出现在多行的流水线 rank 在这些部分上都有副本（或同一副本的 GPU），以最慢者为准。",
+                "全局 rank 按各部分的节点依次编号。出现在多行的流水线 rank "
+                "在这些部分上都有副本（或同一副本的 GPU），以最慢者为准。",
             ),
         ),
     )  # fmt: skip
