@@ -219,7 +219,8 @@ class ParallelLayout:
     ``d=None`` takes every GPU of the cluster, ``v=None`` as many stages per rank as the schedule is made for.
     ``partition`` is ``balanced`` (as even as the units allow), ``even`` (refused where they do not divide) or the units
     of each of the p*v stages in order. ``shard`` data ranks share what ZeRO divides (None: all d c of them).
-    ``rank_order`` says how global ranks are numbered, innermost degree first. ``spread_vocab`` divides embedding and head
+    ``rank_order`` says how global ranks are numbered, innermost degree first; the ranks of e are neighbours among those of c
+    and d. ``spread_vocab`` divides embedding and head
     over all pipeline ranks (Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024).
     """
 
