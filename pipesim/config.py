@@ -5,14 +5,14 @@ Besides ``experiments/``, the sweeper plugin, ``compose`` and the schemas in ``d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from pipesim import checks, safe_config, specs
+from pipesim import checks, cluster_parts, safe_config, specs
 from pipesim.checks import Invalid
 from pipesim.demo_config import DemoConf
 from pipesim.grid_config import GridConf
@@ -68,7 +68,12 @@ def plain(config: DictConfig) -> dict[str, Any]:
     missing = sorted(OmegaConf.missing_keys(OmegaConf.create(own)))
     if missing:
         raise Invalid([f"{key} is missing: it must be given." for key in missing])
-    return {str(key): _container(node) for key, node in own.items()}
+    found = {str(key): _container(node) for key, node in own.items()}
+    if found["cluster"]["parts"]:
+        parts = _parts(found["cluster"]["parts"])
+        given = {key: value for key, value in found["cluster"].items() if value is not None}
+        found["cluster"] |= cluster_parts.derived(parts) | given | {"parts": parts}
+    return found
 
 
 def _container(node: Any) -> Any:
@@ -121,6 +126,12 @@ def build_model(conf: Mapping[str, Any]) -> specs.ModelSpec:
 
 
 def build_cluster(conf: Mapping[str, Any]) -> specs.ClusterSpec:
+    if conf.get("parts"):
+        parts = _parts(conf["parts"])
+        cluster_parts.check_keys({**conf, "parts": parts})
+        return cluster_parts.joined({**conf, "parts": parts}, [build_cluster(part["cluster"]) for part in parts])
+    cluster_parts.check_keys(conf)
+
     def link(where: str) -> specs.LinkSpec:
         return specs.LinkSpec(
             bandwidth_bytes_per_s=conf[f"{where}_gb_per_s"] * 1e9, latency_s=conf[f"{where}_latency_us"] * 1e-6
@@ -144,6 +155,27 @@ def build_cluster(conf: Mapping[str, Any]) -> specs.ClusterSpec:
         usd_per_gpu_hour=conf["usd_per_gpu_hour"],
         source=conf["source"],
     )
+
+
+def _parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The parts of a cluster with the named clusters spelt out, so that a plain config holds all that decides a row."""
+    return cluster_parts.spelt_out(
+        parts, _named_cluster, [path.stem for path in sorted((CONF_DIR / "cluster").glob("*.yaml"))]
+    )
+
+
+def _named_cluster(name: str) -> dict[str, Any] | None:
+    """The config of a choice of the group ``cluster``, found as Hydra does where it is at work; None if there is none."""
+    from hydra.core.global_hydra import GlobalHydra
+
+    file, hydra = None, GlobalHydra.instance()
+    if name.isidentifier() and hydra.is_initialized():
+        loader: Any = hydra.config_loader()
+        found = loader.repository.load_config(f"cluster/{name}")
+        file = None if found is None else found.config
+    elif name.isidentifier() and (CONF_DIR / "cluster" / f"{name}.yaml").exists():
+        file = OmegaConf.load(CONF_DIR / "cluster" / f"{name}.yaml")
+    return None if file is None else _container(OmegaConf.merge(OmegaConf.structured(ClusterConf), file))
 
 
 def library(group: str) -> dict[str, Any]:

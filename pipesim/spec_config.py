@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from omegaconf import MISSING
@@ -53,26 +53,41 @@ class ModelConf:
 
 
 @dataclass
+class PartConf:
+    """``cluster`` is a file of ``conf/cluster/`` by its name, or spelt out; of it so many nodes."""
+
+    cluster: Any = MISSING
+    nodes: int = MISSING
+
+
+@dataclass
 class ClusterConf:
-    """Peaks are dense, bandwidths one direction; the network's is for a whole node. ``watts_per_gpu`` is the board's limit."""
+    """Peaks are dense, bandwidths one direction; the network's is for a whole node. ``watts_per_gpu`` is the board's limit.
+
+    Either the nodes are equal, and every key up to ``inter_node_latency_us`` must be given, or the cluster has ``parts``
+    that say all this, and ``between`` them a network.
+    """
 
     name: str = MISSING
-    chip: str = MISSING
-    gpus: int = MISSING
-    gpus_per_node: int = MISSING
-    peak_tflops: dict[str, float] = MISSING
-    multiprocessors: int = MISSING
-    flash_efficiency: dict[str, float] = MISSING
-    memory_gb: float = MISSING
-    hbm_gb_per_s: float = MISSING
-    intra_node_gb_per_s: float = MISSING
-    intra_node_latency_us: float = MISSING
-    inter_node_gb_per_s: float = MISSING
-    inter_node_latency_us: float = MISSING
+    chip: str | None = None
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+    peak_tflops: dict[str, float] | None = None
+    multiprocessors: int | None = None
+    flash_efficiency: dict[str, float] | None = None
+    memory_gb: float | None = None
+    hbm_gb_per_s: float | None = None
+    intra_node_gb_per_s: float | None = None
+    intra_node_latency_us: float | None = None
+    inter_node_gb_per_s: float | None = None
+    inter_node_latency_us: float | None = None
     network_decay: float = 0.0
     network_flat_nodes: float = 1.0
     watts_per_gpu: float | None = None
     usd_per_gpu_hour: float | None = None
+    parts: list[PartConf] = field(default_factory=list)
+    between_gb_per_s: float | None = None
+    between_latency_us: float | None = None
     source: str = ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -133,9 +133,29 @@ class LinkSpec:
     latency_s: float
 
 
+def slowest_link(links: Sequence[LinkSpec]) -> LinkSpec:
+    """What messages get that take any of them."""
+    return LinkSpec(
+        bandwidth_bytes_per_s=min(each.bandwidth_bytes_per_s for each in links),
+        latency_s=max(each.latency_s for each in links),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPart:
+    """Equal nodes of a cluster that has others too; ``cluster`` says what they are, whatever its own ``gpus``."""
+
+    cluster: ClusterSpec
+    nodes: int
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.cluster.gpus_per_node
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """Equal nodes of equal GPUs. Bandwidths are peak, one direction.
+    """Equal nodes of equal GPUs, or ``parts`` of them. Bandwidths are peak, one direction.
 
     ``peak_flops_per_s`` is dense (no sparsity) for one GPU, by precision; a precision that is missing has no
     tensor-core path on this GPU. ``multiprocessors`` work on one output tile each. ``flash_efficiency`` is what a causal
@@ -143,6 +163,11 @@ class ClusterSpec:
     ``inter_node`` one whole node's network; rings of as many ranks as n nodes have GPUs get
     (n / ``network_flat_nodes``) ** -``network_decay`` of it where n is larger. ``watts_per_gpu`` is the board's limit and
     ``usd_per_gpu_hour`` a price of the user's; no time depends on them.
+
+    Global ranks are numbered node after node through the ``parts``, whose nodes reach those of other parts over ``between``,
+    one whole node's share; what a cluster of parts says of its GPUs is what all of them can (``cluster_parts.joined``).
+    ``links`` are what groups of a dimension get that lie on several parts: inside a node and between nodes. They are for
+    pricing what one part runs, see ``estimate.sites``.
     """
 
     name: str
@@ -160,6 +185,9 @@ class ClusterSpec:
     network_flat_nodes: float = 1.0
     watts_per_gpu: float | None = None
     usd_per_gpu_hour: float | None = None
+    parts: tuple[ClusterPart, ...] = ()
+    between: LinkSpec | None = None
+    links: Mapping[str, tuple[LinkSpec, LinkSpec]] = field(default_factory=dict, hash=False)
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -191,7 +219,8 @@ class ParallelLayout:
     ``d=None`` takes every GPU of the cluster, ``v=None`` as many stages per rank as the schedule is made for.
     ``partition`` is ``balanced`` (as even as the units allow), ``even`` (refused where they do not divide) or the units
     of each of the p*v stages in order. ``shard`` data ranks share what ZeRO divides (None: all d c of them).
-    ``rank_order`` says how global ranks are numbered, innermost degree first. ``spread_vocab`` divides embedding and head
+    ``rank_order`` says how global ranks are numbered, innermost degree first; the ranks of e are neighbours among those of c
+    and d. ``spread_vocab`` divides embedding and head
     over all pipeline ranks (Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024).
     """
 

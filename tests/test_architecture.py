@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "checks": set(),
     "stack_spec": {"checks"},
     "specs": {"checks", "stack_spec"},
+    "cluster_parts": {"checks", "specs"},
     "inputs": set(),
     "safe_config": {"checks", "inputs"},
     "schedules": {"inputs"},
@@ -55,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "task_config": {"plan_config"},
     "study_config": set(),
     "config": {
-        "checks", "inputs", "safe_config", "specs", "schedules", "demo_config", "grid_config", "spec_config",
+        "checks", "inputs", "safe_config", "specs", "cluster_parts", "schedules", "demo_config", "grid_config", "spec_config",
         "study_config", "task_config",
     },
     "errors": {"checks", "config", "report.formats"},

@@ -10,7 +10,8 @@ from omegaconf import OmegaConf
 from pipesim.config import ClusterConf
 
 FOLDER = Path(__file__).parents[1] / "conf" / "cluster"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if "parts" not in OmegaConf.load(path))
+"""Of clusters of equal nodes; those of several parts stand in ``test_mixed_clusters.py``."""
 
 # Dense fp16 TFLOP/s, one direction of NVLink in GB/s and multiprocessors, from the vendor's architecture papers.
 GENERATIONS = {

@@ -30,6 +30,9 @@ REASONS = {
 }
 """What widens an interval beyond scatter and study, and how the note says so."""
 
+MIXED = "mixed clusters were not measured"
+"""Said in the place of "chip" where a cluster has several parts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residuals:
@@ -83,11 +86,13 @@ def half_width(terms: Mapping[str, float], reasons: tuple[str, ...], own_scatter
 
 
 def reasons(point: Point, known: Residuals) -> tuple[str, ...]:
-    """Why the point lies outside of what was measured, in the order of ``REASONS``."""
-    stack, chip = point.stack.based_on or point.stack.name, point.cluster.chip
+    """Why the point lies outside of what was measured, in the order of ``REASONS``. A cluster of several parts counts as a
+    chip that was not measured.
+    """
+    stack = point.stack.based_on or point.stack.name
     outside = {
         "stack": stack not in known.stacks,
-        "chip": stack in known.stacks and (stack, chip) not in known.chips,
+        "chip": (stack in known.stacks and (stack, point.cluster.chip) not in known.chips) or bool(point.cluster.parts),
         "moe": point.model.moe is not None,
         "fp8": point.training.precision == "fp8",
         "size": _parameters(point.model) > known.parameters or point.cluster.gpus > known.gpus,
@@ -140,5 +145,7 @@ def _parameters(model: ModelSpec) -> int:
 def _note(point: Point, found: tuple[str, ...]) -> str:
     if not found:
         return ""
-    said = (REASONS[name].format(stack=point.stack.name, chip=point.cluster.chip) for name in found)
+    said = [REASONS[name].format(stack=point.stack.name, chip=point.cluster.chip) for name in found]
+    if point.cluster.parts:
+        said = [MIXED, *(each for name, each in zip(found, said, strict=True) if name != "chip")]
     return f"Extrapolates: {'; '.join(said)}. The interval is wider for it."

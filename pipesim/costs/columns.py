@@ -80,6 +80,17 @@ def kind(model: ModelSpec) -> tuple[object, ...]:
     )  # fmt: skip
 
 
+def taken(model: ModelSpec, members: IntArray) -> ModelSpec:
+    """The same of some of the points."""
+    return cast(ModelSpec, _taken(model, members))
+
+
+def _taken(value: Any, members: IntArray) -> Any:
+    if isinstance(value, _Columns):
+        return _Columns({name: _taken(each, members) for name, each in vars(value).items()})
+    return value[members] if isinstance(value, np.ndarray) else value
+
+
 class _Columns:
     """Answers for the fields of a spec, without its checks."""
 

@@ -87,7 +87,7 @@ def _among_replicas(point: Point, cut: Cut, shared: FloatArray, experts: FloatAr
     if cut.shard is None:
         return
     for held, shards, replicas in _holders(cut, shared, experts):
-        group = topology.group(point.cluster, point.costs, replicas, cut.gpus)
+        group = topology.group(point.cluster, point.costs, replicas, cut.gpus, "replicas")
         share_bytes = held * point.stack.reduce_bytes / (shards[0][0] * shards[1][0])
         yield Collective("dp", "all-reduce", group, share_bytes, _some(held))
 
@@ -139,7 +139,7 @@ def _tied(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> list[Coll
     table_bytes = model.vocab * model.hidden / cut.t * point.stack.reduce_bytes
     ends = (stages.embedding + stages.head) * apart[:, None]
     axes = [(2.0, cut.stride("p") * np.maximum(cut.p - 1, 1))]
-    group = topology.group(point.cluster, point.costs, axes, cut.gpus)
+    group = topology.group(point.cluster, point.costs, axes, cut.gpus, "tied")
     return [Collective("tied", "all-reduce", group, table_bytes, ends)]
 
 

@@ -36,13 +36,16 @@ def _boundaries(point: Point, cut: Cut, ranks: Sequence[int]) -> tuple[BoolArray
     """Whether a result changes its rank at each boundary, and whether those two ranks lie on two nodes."""
     here, there, node = np.array(ranks[:-1], int), np.array(ranks[1:], int), point.cluster.gpus_per_node
     stride = np.reshape(cut.stride("p"), (-1, 1))
+    if "pp" in point.cluster.links:  # no node lies on two parts
+        return here != there, np.broadcast_to(True, (len(stride), len(here)))
     apart = np.floor(here * stride / node) != np.floor(there * stride / node)
     return here != there, np.asarray(apart | (np.abs(here - there) * stride >= node))
 
 
 def _links(point: Point, cut: Cut) -> tuple[Link, Link]:
     """Of two neighbour ranks inside a node and across, where all ranks of a node send to the next one at once."""
-    cluster, inside = point.cluster, topology.intra_node_link(point.cluster, point.costs)
+    cluster = topology.reached(point.cluster, "pp")
+    inside = topology.intra_node_link(cluster, point.costs)
     network = topology.network_bytes_per_s(cluster, point.costs, 2.0)
     across = np.minimum(network / np.minimum(cut.stride("p"), cluster.gpus_per_node), inside.bandwidth_bytes_per_s)
     return inside, Link(across, cluster.inter_node.latency_s)

@@ -127,14 +127,14 @@ def layer_collectives(
     that.
     """
     activation_bytes = cut.tokens * model.hidden * ELEMENT_BYTES
-    tensor = topology.group(cluster, costs, [(cut.t, cut.stride("t"))], cut.gpus)
+    tensor = topology.group(cluster, costs, [(cut.t, cut.stride("t"))], cut.gpus, "tp")
     kinds = ("all-gather", "reduce-scatter") if cut.sequence_parallel else ("all-reduce",)
     forward = [Collective("tp", kind, tensor, activation_bytes, 1.0 if moe else 2.0) for kind in kinds]
     if moe:
         copies_bytes = activation_bytes * mlp_copies(model, cut)
         forward += [Collective("tp", kind, tensor, copies_bytes, 1.0, hidden=False) for kind in kinds]
     backward = list(forward)
-    context = topology.group(cluster, costs, [(cut.c, cut.stride("c"))], cut.gpus)
+    context = topology.group(cluster, costs, [(cut.c, cut.stride("c"))], cut.gpus, "cp")
     if cut.context == "ulysses":
         head_bytes = cut.tokens * model.head_dim / cut.t * ELEMENT_BYTES
         exchanged = [
@@ -148,7 +148,8 @@ def layer_collectives(
     if moe and model.moe is not None:
         routed = activation_bytes * model.moe.top_k / (cut.t if cut.sequence_parallel else 1.0)
         experts, _ = topology.split(cut.replica_axes, cut.e)  # they lie on the ranks of c and d
-        there_and_back = Collective("ep", "all-to-all", topology.group(cluster, costs, experts, cut.gpus), routed, 2.0)
+        among = topology.group(cluster, costs, experts, cut.gpus, "ep")
+        there_and_back = Collective("ep", "all-to-all", among, routed, 2.0)
         forward, backward = [*forward, there_and_back], [*backward, there_and_back]
     return forward, backward
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,13 +48,16 @@ class Group(NamedTuple):
         return self.ranks / self.inside
 
 
-def group(cluster: ClusterSpec, costs: CostConstants, axes: Sequence[Axis], gpus: Number = math.inf) -> Group:
-    """The slowest of the groups that these axes make, innermost first, when ``gpus`` are in use.
+def group(
+    cluster: ClusterSpec, costs: CostConstants, axes: Sequence[Axis], gpus: Number = math.inf, dimension: str = "dp"
+) -> Group:
+    """The slowest of the groups of a ``dimension`` that these axes make, innermost first, when ``gpus`` are in use.
 
     An axis that fills its node evenly stays inside; else some group leaves its node and shares the network cards with
     the groups beside it. Groups that lie differently on different nodes count as one rank a node wherever that matters:
     they have no second level. Long rings get less of a network that decays (``ClusterSpec.network_decay``).
     """
+    cluster = reached(cluster, dimension)
     node = float(cluster.gpus_per_node)
     ranks, inside, leaves, even = (np.asarray(each) for each in (1.0, 1.0, False, True))
     apart = np.asarray(math.inf)
@@ -78,6 +82,14 @@ def group(cluster: ClusterSpec, costs: CostConstants, axes: Sequence[Axis], gpus
     )
     between = Link(np.minimum(network / node, fastest), latency_s, within.start_s)
     return Group(ranks, inside, leaves, np.where(leaves, sharing, 1.0), flat, within, between)
+
+
+def reached(cluster: ClusterSpec, dimension: str) -> ClusterSpec:
+    """The cluster with the links that groups of a dimension get, which may lie on several parts."""
+    if dimension not in cluster.links:
+        return cluster
+    intra_node, inter_node = cluster.links[dimension]
+    return replace(cluster, intra_node=intra_node, inter_node=inter_node, links={})
 
 
 def intra_node_link(cluster: ClusterSpec, costs: CostConstants) -> Link:

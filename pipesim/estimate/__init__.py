@@ -6,20 +6,22 @@ Points that share everything but their numbers are evaluated as arrays; one poin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pipesim.costs import full, lecture
 from pipesim.costs.columns import FloatArray
 from pipesim.costs.prices import Prices
+from pipesim.estimate import mixed
+from pipesim.estimate import points as points_
 from pipesim.estimate.details import details
 from pipesim.estimate.held import MEMORY_ITEMS, memory
 from pipesim.estimate.pipelines import Pipeline, pipeline
 from pipesim.estimate.points import Points, points_of, price_key
 from pipesim.estimate.runs import runs
 from pipesim.estimate.step import COMMUNICATION_ITEMS, COMPUTE_ITEMS, TIME_ITEMS, seconds
+from pipesim.schedules.action import IntArray
 from pipesim.specs import Point
 
 __all__ = [
@@ -38,6 +40,8 @@ class Batch:
     """By item of ``MEMORY_ITEMS``, on the heaviest rank or the one asked for."""
     columns: dict[str, Any]
     """Everything else of a row, see ``results.schema``."""
+    placed: dict[str, Any] = field(default_factory=dict)
+    """On a cluster of several parts: ``limit_part`` is the part whose GPUs limit memory, ``unwise`` what is slow for no need."""
 
 
 def evaluate(points: Sequence[Point], wanted: bool = True, rank: int | None = None) -> Batch:
@@ -49,6 +53,9 @@ def evaluate_columns(points: Points, wanted: bool = False, rank: int | None = No
     """``wanted`` are details, which adds the columns that hold a list per point: what each rank holds, what each stage takes.
     Bytes are the heaviest rank's unless those of another ``rank`` of the pipeline are asked for.
     """
+    if points.like.cluster.parts and points.shapes[0].place is None:
+        replicas, asked = mixed.spread(points)
+        return _of_the_slowest(evaluate_columns(replicas, wanted, rank), asked)
     prices = priced(points)
     time: dict[str, Any] = {}
     held: dict[str, Any] = {}
@@ -62,12 +69,32 @@ def evaluate_columns(points: Points, wanted: bool = False, rank: int | None = No
             _scatter(target, found, run.members, len(points))
     columns |= {"num_microbatches": points.num_microbatches, "model_params": prices.model_parameters[points.cell_of]}
     columns |= _throughput(points, prices, sum(time[item] for item in TIME_ITEMS))
-    return Batch(seconds=time, bytes=held, columns=columns)
+    placed = (
+        {"limit_part": columns.pop("limit_part"), "unwise": mixed.unwise(points)} if "limit_part" in columns else {}
+    )
+    return Batch(seconds=time, bytes=held, columns=columns, placed=placed)
 
 
 def priced(points: Points) -> Prices:
-    price = lecture.price if points.like.costs.kind == "lecture" else full.price
-    return price(points.like, points.model, points.cut, points.stages)
+    return points_.priced(points) if points.shapes[0].place is None else mixed.prices(points)
+
+
+def _of_the_slowest(batch: Batch, asked: IntArray) -> Batch:
+    """What holds for each asked point, of whose replicas the batch has all."""
+    at = mixed.slowest(np.asarray(sum(batch.seconds[item] for item in TIME_ITEMS)), asked)
+
+    def picked(columns: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: values[at] if isinstance(values, np.ndarray) else [values[i] for i in at]
+            for name, values in columns.items()
+        }
+
+    return Batch(
+        seconds=picked(batch.seconds),
+        bytes=picked(batch.bytes),
+        columns=picked(batch.columns),
+        placed=picked(batch.placed),
+    )
 
 
 def _scatter(target: dict[str, Any], found: dict[str, Any], members: Any, n: int) -> None:
@@ -86,8 +113,8 @@ def _throughput(points: Points, prices: Prices, step_s: Any) -> dict[str, Any]:
     """MFU counts model FLOPs, HFU also those of recomputation, both over peak dense FLOP/s of the GPUs used; which FLOPs
     count says ``costs.flops``.
     """
-    cut, training, of = points.cut, points.like.training, points.cell_of
-    peak = points.like.cluster.peak_flops_per_s[training.precision]
+    cut, of = points.cut, points.cell_of
+    peak = points_.peak_flops_per_s(points)
     tokens = np.reshape(cut.micro_batch * cut.d * cut.seq_length, -1)
     tokens_per_s = tokens[of] * points.num_microbatches / step_s
     per_gpu = tokens_per_s / np.reshape(cut.gpus, -1)[of]

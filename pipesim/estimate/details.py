@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pipesim.costs import gains, hops, traffic
+from pipesim.costs import gains, traffic
 from pipesim.costs.columns import FloatArray, codes
 from pipesim.costs.prices import Prices
 from pipesim.costs.stage import StageSeconds
+from pipesim.estimate import mixed
 from pipesim.estimate.points import Points
 from pipesim.estimate.runs import Run, counted, members_of
 from pipesim.schedules.action import IntArray, Op
@@ -56,7 +57,7 @@ def _by_stage(points: Points, prices: Prices, run: Run, at: IntArray) -> Prices:
     ops = [{item: spread(seconds) for item, seconds in op.items()} for op in prices.seconds]
     cut, sent = points.cut.taken(cells), prices.hop_bytes[cells][:, None]
     if run.standing_s is not None:
-        boundary_s = hops.boundary_s(points.like, cut, sent, run.shape.rank_of)
+        boundary_s = mixed.boundary_s(points, run.shape, cut, sent)
         nothing = np.zeros((len(cells), 1))
         ops[0]["hop"], ops[1]["hop"] = np.hstack([boundary_s, nothing]), np.hstack([nothing, boundary_s])
     arrays = {
@@ -71,5 +72,5 @@ def _by_stage(points: Points, prices: Prices, run: Run, at: IntArray) -> Prices:
         each._replace(times=m * each.times) if each.dimension in traffic.OF_LAYERS else each
         for each in traffic.taken(prices.collectives, cells, kind_of)
     ]
-    sends = hops.sends(points.like, cut, sent, run.shape.rank_of)
+    sends = mixed.sends(points, run.shape, cut, sent)
     return dataclasses.replace(prices, seconds=StageSeconds(*ops), collectives=(*collectives, sends), **changed)

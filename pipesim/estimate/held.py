@@ -31,7 +31,8 @@ def memory(points: Points, prices: Prices, run: Run, details: bool, rank: int | 
     activation += _waiting(points, run)[first, None] * summed(kept, ranks)
     standing = np.asarray(sum(each[cells] for each in still.values()))
     total = (1 + prices.slack) * (summed(standing, ranks) + activation) + prices.context_bytes
-    heaviest = np.argmax(total, axis=1)
+    place = run.shape.place
+    heaviest = np.argmax(total if place is None else total - place.limits, axis=1)  # the rank with least to spare
     shown = heaviest if rank is None else np.full(len(first), rank)
     every, on = np.arange(len(first)), ranks[shown]
     items: Columns = {name: _picked(each[cells], on) for name, each in still.items()}
@@ -42,10 +43,15 @@ def memory(points: Points, prices: Prices, run: Run, details: bool, rank: int | 
         "heaviest_rank": heaviest,
         "params_per_gpu": _picked(prices.parameters[cells], ranks[heaviest]),
     }
+    if place is not None:
+        figures["memory_limit_bytes"] = np.array(place.limits)[heaviest]
+        figures["limit_part"] = np.array(place.limit_parts)[heaviest]
     items, figures = ({name: values[which] for name, values in each.items()} for each in (items, figures))
     if details:
         figures["rank_memory_bytes"] = list(total[which])
         figures["stage_activation_bytes"] = list(((1 + prices.slack) * kept[:, list(run.shape.kind_of)])[which])
+        if place is not None:
+            figures["rank_parts"] = [place.rank_parts] * len(run.members)
         figures["peak_inflight"] = list(counted(run, "peak_inflight").astype(np.int64))
     return items, figures
 

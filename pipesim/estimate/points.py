@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipesim.costs import full, lecture
 from pipesim.costs.columns import FloatArray, column, kind, stacked
 from pipesim.costs.cut import Cut
+from pipesim.costs.prices import Prices
 from pipesim.costs.stage import Stages, contents
+from pipesim.estimate.sites import Site
 from pipesim.legality import micro_batches
 from pipesim.schedules import ranks_of_stages
 from pipesim.schedules.action import IntArray
 from pipesim.schedules.remembered import remembered
-from pipesim.specs import ModelSpec, Point
+from pipesim.specs import ClusterSpec, ModelSpec, Point
+
+
+class Place(NamedTuple):
+    """Where stages lie on a cluster of several parts, see ``estimate.mixed``."""
+
+    sites: tuple[Site, ...]
+    """Of each kind of stage."""
+    hops: tuple[Site, ...]
+    """Of each boundary between stages."""
+    limits: tuple[float, ...]
+    """Bytes that the smallest GPU of each pipeline rank has."""
+    limit_parts: tuple[int, ...]
+    """The part of that GPU."""
+    rank_parts: tuple[int, ...]
+    """On which parts each pipeline rank has GPUs, as bits."""
+    peak_flops_per_s: float
+    """Of the GPUs in use, on average."""
 
 
 class Shape(NamedTuple):
@@ -27,13 +47,15 @@ class Shape(NamedTuple):
     rank_of: tuple[int, ...]
     """Of each stage."""
     kinds: tuple[tuple[float, ...], ...]
-    """Embedding, dense layers, layers with experts, head, whether the stage's rank holds the embedding, and how many
-    layers run again.
+    """Embedding, dense layers, layers with experts, head, whether the stage's rank holds the embedding, how many layers
+    run again; and in a place, a number for where they lie.
     """
     kind_of: tuple[int, ...]
     """Of each stage."""
     units: tuple[int, ...]
     """Of each stage."""
+    place: Place | None = None
+    """Where the cluster has several parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +147,7 @@ def columns(
         precision=training.precision,
         dropout=training.dropout,
     )
-    stages = Stages(*(filled[:, :, field] for field in (0, 1, 2, 3, 4, 6)))
+    stages = Stages(*(filled[:, :, field] for field in (0, 1, 2, 3, 4, -1)))
     return Points(
         like=like,
         model=model,
@@ -137,6 +159,21 @@ def columns(
         num_microbatches=num_microbatches,
         alone=like.schedule == "auto",
     )
+
+
+def priced(points: Points, cluster: ClusterSpec | None = None) -> Prices:
+    """On their cluster of equal nodes, or on another."""
+    like = points.like if cluster is None else replace(points.like, cluster=cluster)
+    price = lecture.price if like.costs.kind == "lecture" else full.price
+    return price(like, points.model, points.cut, points.stages)
+
+
+def peak_flops_per_s(points: Points) -> Any:
+    """Of one GPU; where they differ, the mean of those in use, for each point."""
+    if points.shapes[0].place is None:
+        return points.like.cluster.peak_flops_per_s[points.like.training.precision]
+    peaks = np.array([each.place.peak_flops_per_s for each in points.shapes if each.place is not None])
+    return peaks[points.shape_of[points.cell_of]]
 
 
 def seq_length(point: Point) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pipesim.costs import hops
 from pipesim.costs.columns import FloatArray, codes
 from pipesim.costs.prices import Prices
+from pipesim.estimate import mixed
 from pipesim.estimate.orders import Order, order
 from pipesim.estimate.points import Points, Shape
 from pipesim.schedules.action import IntArray, Op
@@ -105,7 +105,7 @@ def _hops(
     if points.like.costs.kind != "full" or len(shape.rank_of) == 1:
         return None, nothing
     sent = prices.hop_bytes[cells][:, None]
-    boundary_s = hops.boundary_s(points.like, points.cut.taken(cells), sent, shape.rank_of).T  # (stages - 1, n)
+    boundary_s = mixed.boundary_s(points, shape, points.cut.taken(cells), sent).T  # (stages - 1, n)
     if not points.like.stack.blocking_hops:
         return None, boundary_s.max(axis=0)
     standing_s = op_s.copy()

@@ -70,21 +70,24 @@ class Rows:
         step_s, memory, limit = (
             np.asarray(sum(seconds.values())),
             np.asarray(sum(held.values())),
-            like.cluster.memory_bytes,
+            batch.columns.get("memory_limit_bytes", np.full(len(at), like.cluster.memory_bytes)),
         )
+        limit_part = batch.placed.get("limit_part", np.zeros(len(at), np.int64))
         fits = memory <= limit
         self._status[at] = np.where(fits, _STATUS.index("ok"), _STATUS.index("infeasible"))
-        self._reasons[at[~fits]] = _shortfalls(batch.columns["heaviest_rank"][~fits], memory[~fits], limit)
+        self._reasons[at[~fits]] = _shortfalls(
+            like, batch.columns["heaviest_rank"][~fits], memory[~fits], limit_part[~fits]
+        )
         self._evaluated[at] = True
         self._put(at, {**batch.columns, **seconds, **held})
         self._put(at, _interval(like, step_s, memory))
         self._put(at, {
             "gpus": np.reshape(points.cut.gpus, -1).astype(np.int64)[points.cell_of],
             "schedule_options": _all(json.dumps(dict(like.options)) if like.options else None, at),
-            "warning": _warnings(points),
+            "warning": _warnings(points, batch),
             "model_state_bytes": held["weights_bytes"] + held["gradients_bytes"] + held["optimizer_bytes"],
             "memory_bytes": memory,
-            "memory_limit_bytes": np.full(len(at), limit),
+            "memory_limit_bytes": limit,
             "fits": fits,
             "step_time_s": step_s,
             "verdict": _verdicts(batch, fits),
@@ -188,15 +191,28 @@ def _interval(like: Point, step_s: FloatArray, memory: FloatArray) -> dict[str, 
     }
 
 
-def _shortfalls(ranks: IntArray, memory: FloatArray, limit: float) -> NDArray[np.object_]:
+def _shortfalls(like: Point, ranks: IntArray, memory: FloatArray, limit_part: IntArray) -> NDArray[np.object_]:
     """Why points do not fit; in columns, since a grid may have millions of them."""
+    limits = _limits(like)
+    limit = np.array([size for size, _ in limits])[limit_part]
     missing = [_gigabytes(size) if size < 1e8 else "" for size in (memory - limit).tolist()]
     parts = (
         "does not fit: rank ", pa.array(ranks).cast(pa.string()), " needs ", _tenths(memory), " GB, ",
         pc.if_else(pa.array(memory - limit < 1e8), pa.array(missing), _tenths(memory - limit)),
-        f" GB more than cluster.memory_gb={limit / 1e9:g}.",
+        " GB more than ", pa.array([said for _, said in limits]).take(pa.array(limit_part)),
     )  # fmt: skip
     return np.asarray(pc.binary_join_element_wise(*parts, "").to_numpy(zero_copy_only=False), object)
+
+
+def _limits(like: Point) -> list[tuple[float, str]]:
+    """What a GPU of each part holds, and the key that says so."""
+    parts = like.cluster.parts
+    if not parts:
+        return [(like.cluster.memory_bytes, f"cluster.memory_gb={like.cluster.memory_bytes / 1e9:g}.")]
+    return [
+        (each.memory_bytes, f"memory_gb={each.memory_bytes / 1e9:g} of cluster.parts[{index}], {each.name}.")
+        for index, each in enumerate(part.cluster for part in parts)
+    ]
 
 
 def _tenths(size: FloatArray) -> pa.Array:
@@ -209,18 +225,23 @@ def _gigabytes(size: float) -> str:
     return f"{size / 1e9:.2g}"
 
 
-def _warnings(points: Points) -> NDArray[np.object_]:
-    """What is unwise of each point's schedule, and what the framework of its stack cannot run."""
+def _warnings(points: Points, batch: Batch) -> NDArray[np.object_]:
+    """What is unwise of each point's schedule and placement, and what the framework of its stack cannot run."""
     like = points.like
     shape_of = points.shape_of[points.cell_of]
     first, which = distinct([shape_of, points.num_microbatches])
     sizes = [(points.shapes[shape_of[i]], int(points.num_microbatches[i])) for i in first]
     unwise = [legality.warning_of(like.schedule, like.options, shape.p, m, shape.v) for shape, m in sizes]
-    refused = _refused(points)
-    if not any(refused):
-        return np.array([*unwise, None], object)[which]
-    both = zip(np.array([*unwise, None], object)[which], np.array(refused, object)[points.cell_of], strict=True)
-    return _objects([" ".join(filter(None, each)) or None for each in both])
+    said = [np.array([*unwise, None], object)[which]]
+    if "unwise" in batch.placed:
+        said.append(_objects([*batch.placed["unwise"]]))
+    if any(refused := _refused(points)):
+        said.append(np.array(refused, object)[points.cell_of])
+    return (
+        said[0]
+        if len(said) == 1
+        else _objects([" ".join(filter(None, each)) or None for each in zip(*said, strict=True)])
+    )
 
 
 def _refused(points: Points) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pipesim.report import layout_parts, provenance
 from pipesim.report import layout_tables as tables
-from pipesim.report import provenance
 from pipesim.report.document import Axis, Bars, Document, Section, TimelineView
 from pipesim.report.formats import show
 from pipesim.report.say import Say, asked_language, speaker, word
@@ -27,6 +27,7 @@ def layout_page(
     language = asked_language(manifest)
     say = speaker(language)
     size, gpus = show(row["model_params"], "parameters"), row["gpus"]
+    parts = manifest.get("config", {}).get("cluster", {}).get("parts") or ()
     view = TimelineView(slug="timeline", title=layout_name(row), timeline=timeline, lower_bound_s=lower_bound_s)
     answers = (answer(row, say), *filter(None, [best_fix(row, say).strip()]), *_warning(row, say))
     return Document(
@@ -38,7 +39,15 @@ def layout_page(
         figure_folder="",
         language=language,
         sections=(
-            Section(title=say("Answer", "结论"), blocks=(*answers, tables.degrees(row, say), tables.recipe(row, say))),
+            Section(
+                title=say("Answer", "结论"),
+                blocks=(
+                    *answers,
+                    tables.degrees(row, say),
+                    tables.recipe(row, say),
+                    *layout_parts.parts(row, parts, say),
+                ),
+            ),
             Section(
                 title=say("Step time", "步时"),
                 blocks=(
@@ -50,7 +59,7 @@ def layout_page(
             ),
             Section(
                 title=say("Memory", "显存"),
-                blocks=(tables.held(row, say), tables.ranks(row, timeline.schedule, say), _bytes(row, say)),
+                blocks=(tables.held(row, say), tables.ranks(row, timeline.schedule, say, parts), _bytes(row, say)),
             ),
             Section(
                 title=say("Pipeline", "流水线"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pipesim.report.document import Column, Table
 from pipesim.report.formats import show
+from pipesim.report.layout_parts import rank_limits
 from pipesim.report.say import Say, word
 from pipesim.report.sweep_answer import FIXES
 from pipesim.report.sweep_tables import flag
@@ -170,9 +171,9 @@ def held(row: Row, say: Say) -> Table:
     )
 
 
-def ranks(row: Row, schedule: Schedule, say: Say) -> Table:
+def ranks(row: Row, schedule: Schedule, say: Say, parts: Sequence[Row] = ()) -> Table:
     """Memory and in-flight count of every rank, units and seconds of the stages that ``schedule`` gives it."""
-    held, flying = row["rank_memory_bytes"], row["peak_inflight"]
+    held, flying, limits = row["rank_memory_bytes"], row["peak_inflight"], rank_limits(row, parts)
     stages_of = [sorted(set(part.tolist())) for part in np.split(schedule.stage, schedule.rank_start[1:-1])]
     forward_s, *backward_s = (row[f"stage_{op}_s"] for op in ("forward", "input_grad", "weight_grad"))
     best = show(row["efficiency_bound"], "percent")
@@ -195,7 +196,7 @@ def ranks(row: Row, schedule: Schedule, say: Say) -> Table:
                 " + ".join(str(row["stage_units"][stage]) for stage in stages),
                 flying[rank],
                 held[rank],
-                held[rank] / row["memory_limit_bytes"],
+                held[rank] / limits[rank],
                 sum(forward_s[stage] for stage in stages),
                 sum(op_s[stage] for op_s in backward_s for stage in stages),
             )

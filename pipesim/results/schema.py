@@ -62,10 +62,11 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "memory_bytes": (_REAL, "heaviest rank, everything"),
     "memory_lo_bytes": (_REAL, "lower end of the 90 % interval"),
     "memory_hi_bytes": (_REAL, "upper end of the 90 % interval"),
-    "memory_limit_bytes": (_REAL, "of one GPU"),
+    "memory_limit_bytes": (_REAL, "of one GPU; where they differ, of the smallest of the rank shown"),
     "fits": (_FLAG, "memory_bytes <= memory_limit_bytes"),
-    "heaviest_rank": (_INT, "the pipeline rank that holds most"),
+    "heaviest_rank": (_INT, "the pipeline rank that holds most; where GPUs differ, that has least to spare"),
     "rank_memory_bytes": (_REALS, "every rank's memory"),
+    "rank_parts": (_INTS, "on which of cluster.parts each rank has GPUs, as bits: 5 is the first and the third"),
     "peak_inflight": (_INTS, "most activations held at once, per rank"),
     "stage_units": (_INTS, "units on each stage: embedding, layers, head"),
     "imbalance": (_REAL, "the slowest rank's work over the mean"),
@@ -117,7 +118,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "verdict": (_TEXT, "what bounds the step: compute, bubble, imbalance, tp, pp, dp, cp, ep or memory"),
 }
 
-VERSION = 3
+VERSION = 4
 """Of the columns and of the rows' order. A change of either is a new version with a step in ``UPGRADES``."""
 
 _UNITS = (
@@ -245,13 +246,18 @@ def with_stage_activations(stored: pa.Table) -> pa.Table:
     return _with_empty(stored, "stage_activation_bytes")
 
 
+def with_parts(stored: pa.Table) -> pa.Table:
+    """Version 3 knew no clusters of several parts."""
+    return _with_empty(stored, "rank_parts")
+
+
 def _with_empty(stored: pa.Table, *later: str) -> pa.Table:
     names = [name for name in SCHEMA.names if name in later or name in stored.schema.names]
     columns = [pa.nulls(len(stored), COLUMNS[name][0]) if name in later else stored[name] for name in names]
     return pa.table([*columns], names=names) if len(names) == len({*stored.schema.names, *later}) else stored
 
 
-UPGRADES: dict[int, Callable[[pa.Table], pa.Table]] = {1: with_new_columns, 2: with_stage_activations}
+UPGRADES: dict[int, Callable[[pa.Table], pa.Table]] = {1: with_new_columns, 2: with_stage_activations, 3: with_parts}
 """From each older version the step to the next."""
 
 
