@@ -124,6 +124,11 @@ class ModelSpec:
         """What is placed on stages: the embedding, each layer, the head."""
         return self.layers + 2
 
+    @property
+    def dense_layers(self) -> int:
+        """Layers without experts; they come first."""
+        return self.layers if self.moe is None else self.moe.dense_layers
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpec:
