@@ -16,6 +16,7 @@ from pipesim import checks, safe_config, specs
 from pipesim.checks import Invalid
 from pipesim.demo_config import DemoConf
 from pipesim.grid_config import GridConf
+from pipesim.legality import megatron_layout
 from pipesim.schedules import canonical_name
 from pipesim.spec_config import ClusterConf, CostsConf, ModelConf, ParallelConf, ScheduleConf, StackConf, TrainingConf
 from pipesim.specs import Point
@@ -169,7 +170,9 @@ def _layout(conf: Mapping[str, Any]) -> specs.ParallelLayout:
     if isinstance(partition, list):
         values["partition"] = tuple(partition)
     elif not isinstance(partition, str):
-        raise Invalid([f"parallel.partition={partition!r} must be balanced, even or a list of units per stage."])
+        raise Invalid([f"parallel.partition={partition!r} must be {specs.PARTITIONS}."])
+    elif megatron_layout.is_meant(partition):
+        values["partition"] = megatron_layout.partition(partition)
     return specs.ParallelLayout(**values)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipesim.checks import MAX_INT, Checks, nearest_divisors
+from pipesim.checks import MAX_INT, Checks, nearest_divisors, suggest
 from pipesim.stack_spec import CostConstants as CostConstants
 from pipesim.stack_spec import CostKind as CostKind
 from pipesim.stack_spec import FlopConvention as FlopConvention
@@ -14,6 +14,10 @@ from pipesim.stack_spec import StackSpec as StackSpec
 
 MAX_LAYERS = 100_000
 """More layers are refused: each is placed on a stage."""
+
+PARTITIONS = (
+    "balanced, even, a list of units per stage or a layout such as Ett|tt|ttL (experiment=partition finds the best)"
+)
 
 Precision = Literal["bf16", "fp16", "fp8"]
 Recompute = Literal["none", "selective", "operators", "full"]
@@ -229,7 +233,7 @@ class ParallelLayout:
         if isinstance(self.partition, str):
             checks.rule(
                 self.partition in ("balanced", "even"),
-                f"parallel.partition={self.partition!r} must be balanced, even or a list of units per stage.",
+                f"parallel.partition={self.partition!r} must be {PARTITIONS}.{suggest(self.partition, ('balanced', 'even'))}",
             )
         else:
             for units in self.partition:

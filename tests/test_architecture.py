@@ -55,8 +55,8 @@ ALLOWED: dict[str, set[str]] = {
     "task_config": {"plan_config"},
     "study_config": set(),
     "config": {
-        "checks", "inputs", "safe_config", "specs", "schedules", "demo_config", "grid_config", "spec_config",
-        "study_config", "task_config",
+        "checks", "inputs", "safe_config", "specs", "schedules", "legality.megatron_layout", "demo_config", "grid_config",
+        "spec_config", "study_config", "task_config",
     },
     "errors": {"checks", "config", "report.formats"},
     "point_id": set(),

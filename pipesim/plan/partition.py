@@ -13,19 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pipesim import legality, schedules
-from pipesim.costs.columns import FloatArray, IntArray
 from pipesim.costs.stage import balanced_partition
 from pipesim.estimate import evaluate
 from pipesim.plan.split_bottleneck import least_worst
-from pipesim.plan.split_many import Found, evaluated
+from pipesim.plan.split_many import evaluated
+from pipesim.plan.split_search import improved
 from pipesim.plan.split_tables import Tables, part_layers, tables
 from pipesim.specs import Point
-
-MOST_MOVES = 1024
-"""So many moves of one layer are tried at once: with more than 32 stages only between stages that are near."""
-
-LEAST_GAIN = 1e-9
-"""Of the step; what is below is rounding."""
 
 Partition = tuple[int, ...]
 
@@ -110,7 +104,7 @@ def _candidates(point: Point, known: list[Partition], recompute: bool) -> list[P
     if like is None or len(known[0]) == 1:
         return []
     programmed = list(dict.fromkeys(_programmed(like, tables(like, recompute))))
-    return [*programmed, _moved(like, np.array([*known, *programmed]), recompute)]
+    return [*programmed, improved(like, np.array([*known, *programmed]), recompute)]
 
 
 def _programmed(point: Point, table: Tables) -> Iterator[Partition]:
@@ -136,44 +130,3 @@ def _partition(point: Point, table: Tables, borders: tuple[int, ...]) -> Partiti
     for own, first, last in zip(table.stages, (0, *borders), borders, strict=False):
         units[list(own)] += part_layers(own, last - first, stages)
     return tuple(units.tolist())
-
-
-def _moved(point: Point, starts: IntArray, recompute: bool) -> Partition:
-    """From the best of some partitions, always the move of one layer that helps most, until none helps."""
-    at, value = _best_of(point, starts, evaluated(point, starts, recompute))
-    moves = _moves(starts.shape[1])
-    while True:
-        tried = at + moves
-        tried = tried[(tried >= 1).all(axis=1)]
-        if not len(tried):
-            return tuple(at.tolist())
-        next_at, next_value = _best_of(point, tried, evaluated(point, tried, recompute))
-        if not _better(next_value, value):
-            return tuple(at.tolist())
-        at, value = next_at, next_value
-
-
-def _moves(stages: int) -> IntArray:
-    """One layer from each stage to each other that is near enough, shape (moves, stages)."""
-    near = max(1, MOST_MOVES // (2 * stages))
-    pairs = [(i, j) for i in range(stages) for j in range(stages) if i != j and abs(i - j) <= near]
-    moves = np.zeros((len(pairs), stages), np.int64)
-    every = np.arange(len(pairs))
-    moves[every, [i for i, _ in pairs]] = -1
-    moves[every, [j for _, j in pairs]] = 1
-    return moves
-
-
-Value = tuple[float, float]
-"""Bytes too much on the heaviest rank, and seconds of a step."""
-
-
-def _best_of(point: Point, partitions: IntArray, found: Found) -> tuple[IntArray, Value]:
-    """The first of the best."""
-    over: FloatArray = np.maximum(found.memory_bytes - point.cluster.memory_bytes, 0.0)
-    at = int(np.lexsort((found.step_time_s, over))[0])
-    return partitions[at], (float(over[at]), float(found.step_time_s[at]))
-
-
-def _better(new: Value, old: Value) -> bool:
-    return new[0] < old[0] or (new[0] == old[0] and new[1] < old[1] * (1 - LEAST_GAIN))

@@ -103,7 +103,9 @@ def _numbers(point: Point) -> tuple[FloatArray, IntArray]:
 
 
 def _spread(counts: FloatArray, ends: IntArray) -> FloatArray:
-    """Layers of both kinds (n, 2) on some stages as evenly as units can be, (n, stages, 2); what is left over goes first where no end is."""
+    """Layers of both kinds (n, 2) on some stages as evenly as units can be, (n, stages, 2); what is left over goes first
+    where no end is.
+    """
     if len(ends) == 1:
         return counts[:, None]
     whole = np.round(counts.sum(axis=1)).astype(np.int64)
