@@ -47,11 +47,11 @@ def even(layers: int, p: int, v: int = 1, embedding: bool = False, loss: bool = 
         ends = "".join(f" with {flag}" for flag, asked in ((EMBEDDING, embedding), (LOSS, loss)) if asked)
         chunks = f" x {V}={v}" if v > 1 else ""
         fewer, more = layers - left, layers + stages - left
-        uneven = "parallel.partition=balanced places every layer"
+        counts = f"{each} on each of {stages} stages leave {_lost(left)} on no stage"
         raise Invalid(
             [
-                f"{LAYERS}={layers}{ends} does not divide over {P}={p}{chunks}: {each} on each of {stages} stages leave {_lost(left)} "
-                f"on no stage. Nearest: {LAYERS}={f'{fewer} or ' if fewer > 0 else ''}{more}; {uneven}."
+                f"{LAYERS}={layers}{ends} does not divide over {P}={p}{chunks}: {counts}. "
+                f"Nearest: {LAYERS}={f'{fewer} or ' if fewer > 0 else ''}{more}; parallel.partition=balanced places every layer."
             ]
         )
     units = [each] * stages
@@ -76,8 +76,8 @@ def first_last(layers: int, p: int, first: int | None, last: int | None, v: int 
         start = f"{said} leave" if said else "There are"
         raise Invalid(
             [
-                f"{start} {left} of {LAYERS}={layers} to {others} ranks of {P}={p}, which do not divide them: {left // others} each "
-                f"leave {_lost(left % others)} on no stage. Nearest: {_dividing(given, left, others)}."
+                f"{start} {left} of {LAYERS}={layers} to {others} ranks of {P}={p}, which do not divide them: {left // others} "
+                f"each leave {_lost(left % others)} on no stage. Nearest: {_dividing(given, left, others)}."
             ]
         )
     on_rank = [left // others if others else 0] * p

@@ -27,8 +27,8 @@ class Tables:
 
     stages: tuple[tuple[int, ...], ...]
     """Of each group."""
-    exact: bool
-    """Whether layers between two borders cost what they cost on the group's ranks."""
+    single: bool
+    """Whether every group is one stage: only then are the costs of two borders exactly those of the stage between them."""
     busy_s: FloatArray
     """What the slowest of the group's ranks computes and hands on in a step."""
     passed_s: FloatArray
@@ -63,7 +63,7 @@ def tables(point: Point, recompute: bool) -> Tables:
     way_s = _way_s(found if again is None else _of_cells(point, filled, 0 * again), order.schedule)
     return Tables(
         stages=tuple(stages for stages, _ in each),
-        exact=single or not 0 < point.model.dense_layers < point.model.layers,
+        single=single,
         busy_s=busy_s,
         passed_s=busy_s + (way_s[:, cell_of[0], None] if single else 0.0),
         exchange_s=between(found.exchange_s),
