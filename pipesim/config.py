@@ -83,7 +83,7 @@ def build(config: Mapping[str, Any]) -> Point:
     for name, make in (
         ("model", build_model),
         ("cluster", build_cluster),
-        ("layout", _layout),
+        ("layout", lambda conf: _layout(conf, config["model"]["layers"])),
         ("training", _training),
         ("stack", build_stack),
         ("costs", build_costs),
@@ -164,7 +164,7 @@ def library(group: str) -> dict[str, Any]:
     }
 
 
-def _layout(conf: Mapping[str, Any]) -> specs.ParallelLayout:
+def _layout(conf: Mapping[str, Any], layers: int) -> specs.ParallelLayout:
     values = dict(conf)
     partition = values["partition"]
     if isinstance(partition, list):
@@ -172,7 +172,7 @@ def _layout(conf: Mapping[str, Any]) -> specs.ParallelLayout:
     elif not isinstance(partition, str):
         raise Invalid([f"parallel.partition={partition!r} must be {specs.PARTITIONS}."])
     elif megatron_layout.is_meant(partition):
-        values["partition"] = megatron_layout.partition(partition)
+        values["partition"] = megatron_layout.partition(partition, layers)
     return specs.ParallelLayout(**values)
 
 

@@ -11,15 +11,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pipesim.checks import Invalid
+from pipesim.costs.stage import balanced_partition
 
 KEY = "parallel.partition"
 
 LETTERS = {"E": "embedding", "t": "layer", "m": "multi-token prediction", "L": "head"}
 
-MOST_LETTERS = 1_000_000
+MOST_LETTERS = 300_000
 """Longer layouts are refused before they are written out: ``t*999999999`` is short."""
 
-_GROUP, _LETTER = re.compile(r"\(([^()]*)\)\*(\d+)"), re.compile(r"([EtmL|])\*(\d+)")
+_GROUP, _LETTER = re.compile(r"\(([^()]+)\)\*(\d+)"), re.compile(r"([EtmL|])\*(\d+)")
 
 
 def is_meant(text: str) -> bool:
@@ -39,8 +40,7 @@ def stages(text: str, key: str = KEY) -> list[str]:
     """
     plain = re.sub(r"[,\s]", "", text)
     for pattern in (_GROUP, _LETTER):
-        plain = pattern.sub(lambda found: _repeated(found, text, key), plain)
-        _refuse_long(len(plain), text, key)
+        plain = _repeated(pattern, plain, text, key)
     if unknown := sorted(set(re.sub(r"[EtmL|]", "", plain))):
         raise Invalid(
             [
@@ -53,10 +53,10 @@ def stages(text: str, key: str = KEY) -> list[str]:
     return plain.split("|")
 
 
-def partition(text: str, key: str = KEY) -> tuple[int, ...]:
-    """Units of each stage of a layout without multi-token prediction, which nothing here prices.
+def partition(text: str, layers: int, key: str = KEY) -> tuple[int, ...]:
+    """Units of each stage of a layout of so many layers, without multi-token prediction, which nothing here prices.
 
-    >>> partition("Et*2|(tt|)*2,L")
+    >>> partition("Et*2|(tt|)*2,L", layers=6)
     (3, 2, 2, 1)
     """
     found = stages(text, key)
@@ -67,7 +67,16 @@ def partition(text: str, key: str = KEY) -> tuple[int, ...]:
                 f"{key}={text!r}: m, multi-token prediction, is no unit of a model here. Nearest: {_short(without.split('|'))}."
             ]
         )
-    return tuple(map(len, found))
+    units = tuple(map(len, found))
+    if (more := sum(units) - 2 - layers) != 0:
+        nearest = written(balanced_partition(layers + 2, len(found)))
+        raise Invalid(
+            [
+                f"{key}={text!r} holds {layers + more} layers, t, {abs(more)} {'more' if more > 0 else 'fewer'} than "
+                f"model.layers={layers}. Nearest: {nearest}."
+            ]
+        )
+    return units
 
 
 def written(parts: Sequence[int]) -> str:
@@ -95,15 +104,13 @@ def _said(stage: str) -> str:
     return re.sub(r"t{4,}", lambda found: f"t*{len(found[0])}", stage)
 
 
-def _repeated(found: re.Match[str], text: str, key: str) -> str:
-    _refuse_long(len(found[1]) * int(found[2][:9]), text, key)
-    return found[1] * int(found[2])
-
-
-def _refuse_long(letters: int, text: str, key: str) -> None:
-    if letters > MOST_LETTERS:
+def _repeated(pattern: re.Pattern[str], plain: str, text: str, key: str) -> str:
+    """The text with every match repeated. Raises ``Invalid`` before it gets too long."""
+    letters = sum(len(found[1]) * int(found[2].lstrip("0")[:9] or 0) for found in pattern.finditer(plain))
+    if len(plain) + letters > MOST_LETTERS:
         shown = text if len(text) <= 60 else f"{text[:60]}…"
         raise Invalid([f"{key}={shown!r} writes out to more than {MOST_LETTERS:,} letters. Nearest: Ett|tt|ttL."])
+    return pattern.sub(lambda found: found[1] * int(found[2].lstrip("0")[:9] or 0), plain)
 
 
 def _misplaced(plain: str) -> Iterator[str]:

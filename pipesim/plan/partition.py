@@ -103,8 +103,10 @@ def _candidates(point: Point, known: list[Partition], recompute: bool) -> list[P
     like = _stand_in(point)
     if like is None or len(known[0]) == 1:
         return []
-    programmed = list(dict.fromkeys(_programmed(like, tables(like, recompute))))
-    return [*programmed, improved(like, np.array([*known, *programmed]), recompute)]
+    table = tables(like, recompute)
+    programmed = list(dict.fromkeys(_programmed(like, table)))
+    starts = dict.fromkeys([*known, *programmed, *(each for at in programmed for each in _leaning(table, at))])
+    return [*programmed, *improved(like, np.array(list(starts)), recompute)]
 
 
 def _programmed(point: Point, table: Tables) -> Iterator[Partition]:
@@ -120,6 +122,18 @@ def _programmed(point: Point, table: Tables) -> Iterator[Partition]:
         _, borders = least_worst(cost, then)
         if borders:
             yield _partition(point, table, borders)
+
+
+def _leaning(table: Tables, partition: Partition) -> Iterator[Partition]:
+    """The same of each rank, but its first stage larger than its others, or its last one."""
+    for first in (0, -1):
+        units = np.array(partition)
+        for stages in table.stages:
+            others = [stage for stage in stages if stage != stages[first]]
+            given = units[others] // 2
+            units[others] -= given
+            units[stages[first]] += given.sum()
+        yield tuple(units.tolist())
 
 
 def _partition(point: Point, table: Tables, borders: tuple[int, ...]) -> Partition:

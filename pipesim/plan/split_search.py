@@ -34,11 +34,17 @@ class Ranked(NamedTuple):
         return self.step_time_s < other.step_time_s * (1 - LEAST_GAIN)
 
 
-def improved(point: Point, starts: IntArray, recompute: bool) -> tuple[int, ...]:
-    """From the best of some partitions, always the move that helps most; where no single layer's does, two at once of
-    those that harm least. Every stage keeps a unit.
+def improved(point: Point, starts: IntArray, recompute: bool) -> list[tuple[int, ...]]:
+    """Where moves lead from the best of some partitions: from one with many stages, from more with fewer."""
+    best = _ranked(point, starts, recompute).partitions[: max(1, MOST_MOVES // (2 * starts.shape[1] ** 2))]
+    return list(dict.fromkeys(_improved(point, start, recompute) for start in best))
+
+
+def _improved(point: Point, start: IntArray, recompute: bool) -> tuple[int, ...]:
+    """Always the move that helps most; where no single layer's does, two at once of those that harm least. Every stage
+    keeps a unit.
     """
-    now, moves = _ranked(point, starts, recompute), _moves(starts.shape[1])
+    now, moves = _ranked(point, start[None], recompute), _moves(len(start))
     while True:
         at = now.partitions[0]
         tried = _ranked(point, at + moves, recompute)

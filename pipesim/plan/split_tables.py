@@ -50,7 +50,7 @@ def tables(point: Point, recompute: bool) -> Tables:
     for stages, _ in each:
         filled[:, list(stages), 1:3] = _spread(counts, _ends(every.shape[1])[list(stages)])
     again = least_again(point, filled) if recompute else None
-    found = _of_cells(point, filled, again)
+    found = cells_of(point, filled, again)
     borders = np.arange(point.model.layers + 1)
     least = [np.maximum(1 - _ends(every.shape[1])[list(stages)], 0).sum() for stages, _ in each]
     allowed = borders - borders[:, None] >= np.array(least)[:, None, None]
@@ -60,7 +60,7 @@ def tables(point: Point, recompute: bool) -> Tables:
         return np.where(allowed, of_group[:, cell_of], np.inf)
 
     busy_s = between(found.busy_s)
-    way_s = _way_s(found if again is None else _of_cells(point, filled, 0 * again), order.schedule)
+    way_s = _way_s(found if again is None else cells_of(point, filled, 0 * again), order.schedule)
     return Tables(
         stages=tuple(stages for stages, _ in each),
         single=single,
@@ -116,7 +116,7 @@ def _spread(counts: FloatArray, ends: IntArray) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Cells:
+class Cells:
     """Of n ways to fill the stages: ops (3, stages, n) and of each rank (n, p)."""
 
     op_s: FloatArray
@@ -126,14 +126,14 @@ class _Cells:
     optimizer_s: FloatArray
 
 
-def _of_cells(point: Point, filled: FloatArray, again: FloatArray | None) -> _Cells:
+def cells_of(point: Point, filled: FloatArray, again: FloatArray | None) -> Cells:
     points = splits_of(point, filled, again)
     prices = priced(points)
     (run,) = runs(points, prices)
     stage_s = with_none(run.whole_s.sum(axis=0).T)
     micro_batches = counted(run, "micro_batches")
     busy_s = sum(micro_batches[:, :, k] * stage_s[:, column] for k, column in enumerate(run.stages.T))
-    return _Cells(
+    return Cells(
         op_s=run.whole_s,
         hop_s=run.hop_s,
         busy_s=np.asarray(busy_s),
@@ -142,7 +142,7 @@ def _of_cells(point: Point, filled: FloatArray, again: FloatArray | None) -> _Ce
     )
 
 
-def _way_s(cells: _Cells, schedule: Schedule) -> FloatArray:
+def _way_s(cells: Cells, schedule: Schedule) -> FloatArray:
     """One micro-batch through all stages before each, and back unless weight gradients run apart, for every number of
     layers on the first stage as if all of them were there: (stages, n).
     """
