@@ -17,6 +17,9 @@ MOST_MOVES = 1024
 MOST_PAIRED = 45
 """So many moves are tried two at once: about as many pairs as moves."""
 
+MOST_STARTS = 6
+"""So many partitions are starts, of few stages."""
+
 LEAST_GAIN = 1e-9
 """Of the step; what is below is rounding."""
 
@@ -36,7 +39,8 @@ class Ranked(NamedTuple):
 
 def improved(point: Point, starts: IntArray, recompute: bool) -> list[tuple[int, ...]]:
     """Where moves lead from the best of some partitions: from one with many stages, from more with fewer."""
-    best = _ranked(point, starts, recompute).partitions[: max(1, MOST_MOVES // (2 * starts.shape[1] ** 2))]
+    count = min(MOST_STARTS, max(1, MOST_MOVES // (2 * starts.shape[1] ** 2)))
+    best = _ranked(point, starts, recompute).partitions[:count]
     return list(dict.fromkeys(_improved(point, start, recompute) for start in best))
 
 
