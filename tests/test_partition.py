@@ -219,11 +219,11 @@ def test_no_partition_beats_the_bound(name: str, recompute: bool) -> None:
 
 
 @given(
-    schedule=st.sampled_from(["1f1b", "gpipe", "zb_h1", "zbv", "hanayo", "auto"]), p=st.integers(1, 3),
-    layers=st.integers(4, 9), m=st.integers(1, 9), share=st.sampled_from([0.1, 1.0]), recompute=st.booleans(),
+    schedule=st.sampled_from(["1f1b", "gpipe", "zb_h1", "zbv", "hanayo"]), p=st.integers(1, 3),
+    layers=st.integers(4, 8), m=st.integers(1, 9), share=st.sampled_from([0.1, 1.0]), recompute=st.booleans(),
     barrier=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_the_best_is_never_worse_than_balanced_and_the_same_every_time(
     schedule: str, p: int, layers: int, m: int, share: float, recompute: bool, barrier: bool
 ) -> None:
@@ -233,13 +233,18 @@ def test_the_best_is_never_worse_than_balanced_and_the_same_every_time(
     except Invalid:
         return
     at = dataclasses.replace(at, training=dataclasses.replace(at.training, optimizer_barrier=barrier))
-    if schedule != "auto":
-        at = tight(at, share)
+    at = tight(at, share)
     found, balanced = compared(at, recompute)
     assert sum(found.partition) == at.model.units
     assert min(found.partition) >= 1
     assert (not found.fits, found.step_time_s) <= (not balanced.fits, balanced.step_time_s)
     assert compared(at, recompute)[0] == found
+
+
+def test_an_order_made_for_given_times_is_never_worse_than_with_balanced_stages() -> None:
+    at = plain(small("auto", 3, 1, layers=8, vocab=256000))
+    found, balanced = compared(at)
+    assert found.step_time_s < balanced.step_time_s
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -282,18 +287,20 @@ def test_a_partition_is_found_that_fits_where_the_balanced_one_does_not() -> Non
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb_h1", "gpipe"])
-@pytest.mark.parametrize("room", [0.4, 0.9])
+@pytest.mark.parametrize("room", [0.05, 0.2])
 def test_no_stage_runs_more_layers_again_than_it_must(schedule: str, room: float) -> None:
     at = small(schedule, 4, 1, layers=14, dense=4)
     bare, most = (evaluated_bytes(at, again) for again in (None, 0))
     at = with_cluster(at, memory_bytes=float(bare + room * (most - bare)))
-    found = best(at, recompute=True)
+    assert not isinstance(at.layout.partition, str)
+    found = split_of(at, at.layout.partition, recompute=True)
     assert found.fits
     assert found.recompute_layers is not None
     again = np.array(found.recompute_layers)
     filled = contents_of(at, np.array([found.partition]))
     limit = at.cluster.memory_bytes
     assert (rank_bytes(at, filled, again[None]) <= limit).all()
+    assert again.any()
     changes = [(stage, fewer) for stage in np.flatnonzero(again) for fewer in range(again[stage])]
     changed = np.repeat(again[None], len(changes), axis=0)
     for row, (stage, fewer) in zip(changed, changes, strict=True):

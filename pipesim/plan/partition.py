@@ -106,7 +106,8 @@ def _candidates(point: Point, known: list[Partition], recompute: bool) -> list[P
     table = tables(like, recompute)
     programmed = list(dict.fromkeys(_programmed(like, table)))
     starts = dict.fromkeys([*known, *programmed, *(each for at in programmed for each in _leaning(table, at))])
-    return [*programmed, *improved(like, np.array(list(starts)), recompute)]
+    found = improved(like, np.array(list(starts)), recompute)
+    return found[:1] if like == point else [*programmed, *found]
 
 
 def _programmed(point: Point, table: Tables) -> Iterator[Partition]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -70,38 +71,49 @@ def groups(stages_on_rank: IntArray) -> tuple[tuple[tuple[int, ...], tuple[int, 
     return tuple(sorted((tuple(sorted(stages)), tuple(sorted(ranks))) for stages, ranks in found))
 
 
+MOST_TRIED = 2048
+"""So many ways are tried at once in the search for the fewest layers."""
+
+
 def least_again(point: Point, filled: FloatArray) -> FloatArray:
     """The fewest layers of each stage that must run again so that every rank fits, all where it never does; (n, stages).
 
     Stages of one rank take turns: the one that has most micro-batches in flight first, because there each saves most.
     """
     order = order_of(point)
-    flying = np.zeros(filled.shape[1])
+    each = groups(order.stages)
+    layers, turns = filled[:, :, 1] + filled[:, :, 2], _turns(order, each)
+    whole = np.stack([layers[:, stages].sum(axis=1) for stages in turns], axis=1)
+
+    def spread(total: FloatArray) -> FloatArray:
+        again = np.zeros((len(total), layers.shape[1]))
+        room = np.tile(layers, (len(total) // len(layers), 1))
+        for k, stages in enumerate(turns):
+            before = np.cumsum(room[:, stages], axis=1) - room[:, stages]
+            again[:, stages] = np.clip(total[:, [k]] - before, 0, room[:, stages])
+        return again
+
+    def fit(totals: FloatArray) -> BoolArray:
+        """Of some numbers of layers, (tries, n, groups)."""
+        flat = totals.reshape(-1, totals.shape[2])
+        held = rank_bytes(point, np.tile(filled, (len(totals), 1, 1)), spread(flat))
+        most = np.stack([held[:, list(ranks)].max(axis=1) for _, ranks in each], axis=1)
+        return np.asarray((most <= point.cluster.memory_bytes).reshape(totals.shape))
+
+    low, high = np.minimum(1.0, whole), whole  # what one layer that runs again brings back, two bring no more
+    shares = np.arange(1, 1 + max(1, MOST_TRIED // len(filled)))[:, None, None]
+    while (low < high).any():
+        tried = low + np.floor((high - low) * shares / (1 + len(shares)))
+        fits = fit(tried)
+        high = np.where(fits, tried, high).min(axis=0)
+        low = np.minimum(np.where(fits, low, tried + 1).max(axis=0), high)
+    return spread(np.where(fit(0 * high[None])[0], 0.0, high))
+
+
+def _turns(order: Order, each: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> list[list[int]]:
+    """The stages of each group, that which has most micro-batches in flight first."""
+    flying = np.zeros(order.stages.max() + 1)
     for rank, row in enumerate(order.stages):
         own = row >= 0
         flying[row[own]] = np.maximum(flying[row[own]], order.held[rank].max(axis=0)[own])
-    each = groups(order.stages)
-    layers = filled[:, :, 1] + filled[:, :, 2]
-    whole = np.stack([layers[:, list(stages)].sum(axis=1) for stages, _ in each], axis=1)
-
-    def spread(total: FloatArray) -> FloatArray:
-        again = np.zeros_like(layers)
-        for k, (stages, _) in enumerate(each):
-            left = total[:, k]
-            for stage in sorted(stages, key=lambda stage: -flying[stage]):
-                again[:, stage] = np.minimum(layers[:, stage], left)
-                left = left - again[:, stage]
-        return again
-
-    def fit(total: FloatArray) -> BoolArray:
-        held = rank_bytes(point, filled, spread(total))
-        most = np.stack([held[:, list(ranks)].max(axis=1) for _, ranks in each], axis=1)
-        return np.asarray(most <= point.cluster.memory_bytes)
-
-    low, high = np.minimum(1.0, whole), whole
-    free = fit(0 * whole)
-    while (low < high).any():
-        middle = np.floor((low + high) / 2)
-        fits = fit(middle)
-        low, high = np.where(fits, low, np.minimum(middle + 1, high)), np.where(fits, middle, high)
-    return spread(np.where(free, 0.0, high))
+    return [sorted(stages, key=lambda stage: -flying[stage]) for stages, _ in each]

@@ -38,28 +38,30 @@ class Ranked(NamedTuple):
 
 
 def improved(point: Point, starts: IntArray, recompute: bool) -> list[tuple[int, ...]]:
-    """Where moves lead from the best of some partitions: from one with many stages, from more with fewer."""
+    """Where moves lead from the best of some partitions: from one with many stages, from more with fewer. The
+    best first."""
     count = min(MOST_STARTS, max(1, MOST_MOVES // (2 * starts.shape[1] ** 2)))
-    best = _ranked(point, starts, recompute).partitions[:count]
-    return list(dict.fromkeys(_improved(point, start, recompute) for start in best))
+    best = ranked(point, starts, recompute).partitions[:count]
+    found = dict.fromkeys(_improved(point, start, recompute) for start in best)
+    return [tuple(each) for each in ranked(point, np.array(list(found)), recompute).partitions.tolist()]
 
 
 def _improved(point: Point, start: IntArray, recompute: bool) -> tuple[int, ...]:
     """Always the move that helps most; where no single layer's does, two at once of those that harm least. Every stage
     keeps a unit.
     """
-    now, moves = _ranked(point, start[None], recompute), _moves(len(start))
+    now, moves = ranked(point, start[None], recompute), _moves(len(start))
     while True:
         at = now.partitions[0]
-        tried = _ranked(point, at + moves, recompute)
+        tried = ranked(point, at + moves, recompute)
         if not tried.beats(now):
-            tried = _ranked(point, _pairs(at, tried.partitions[:MOST_PAIRED]), recompute)
+            tried = ranked(point, _pairs(at, tried.partitions[:MOST_PAIRED]), recompute)
         if not tried.beats(now):
             return tuple(at.tolist())
         now = tried
 
 
-def _ranked(point: Point, partitions: IntArray, recompute: bool) -> Ranked:
+def ranked(point: Point, partitions: IntArray, recompute: bool) -> Ranked:
     partitions = partitions[(partitions >= 1).all(axis=1)]
     if not len(partitions):
         return Ranked(partitions, np.inf, np.inf)
