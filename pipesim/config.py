@@ -16,6 +16,7 @@ from pipesim import checks, cluster_parts, safe_config, specs
 from pipesim.checks import Invalid
 from pipesim.demo_config import DemoConf
 from pipesim.grid_config import GridConf
+from pipesim.legality import megatron_layout
 from pipesim.schedules import canonical_name
 from pipesim.spec_config import ClusterConf, CostsConf, ModelConf, ParallelConf, ScheduleConf, StackConf, TrainingConf
 from pipesim.specs import Point
@@ -87,7 +88,7 @@ def build(config: Mapping[str, Any]) -> Point:
     for name, make in (
         ("model", build_model),
         ("cluster", build_cluster),
-        ("layout", _layout),
+        ("layout", lambda conf: _layout(conf, config["model"]["layers"])),
         ("training", _training),
         ("stack", build_stack),
         ("costs", build_costs),
@@ -195,13 +196,15 @@ def library(group: str) -> dict[str, Any]:
     }
 
 
-def _layout(conf: Mapping[str, Any]) -> specs.ParallelLayout:
+def _layout(conf: Mapping[str, Any], layers: int) -> specs.ParallelLayout:
     values = dict(conf)
     partition = values["partition"]
     if isinstance(partition, list):
         values["partition"] = tuple(partition)
     elif not isinstance(partition, str):
-        raise Invalid([f"parallel.partition={partition!r} must be balanced, even or a list of units per stage."])
+        raise Invalid([f"parallel.partition={partition!r} must be {specs.PARTITIONS}."])
+    elif megatron_layout.is_meant(partition):
+        values["partition"] = megatron_layout.partition(partition, layers)
     return specs.ParallelLayout(**values)
 
 

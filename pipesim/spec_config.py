@@ -95,7 +95,7 @@ class ClusterConf:
 class ParallelConf:
     """``d`` left null takes every GPU, ``v`` as many stages per rank as the schedule is made for.
 
-    ``partition`` is balanced, even or a list of units per stage.
+    ``partition`` is balanced, even, a list of units per stage or a layout string of Megatron-LM's.
     """
 
     t: int = 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipesim.checks import MAX_INT, Checks, nearest_divisors
+from pipesim.checks import MAX_INT, Checks, nearest_divisors, suggest
 from pipesim.stack_spec import CostConstants as CostConstants
 from pipesim.stack_spec import CostKind as CostKind
 from pipesim.stack_spec import FlopConvention as FlopConvention
@@ -14,6 +14,10 @@ from pipesim.stack_spec import StackSpec as StackSpec
 
 MAX_LAYERS = 100_000
 """More layers are refused: each is placed on a stage."""
+
+PARTITIONS = (
+    "balanced, even, a list of units per stage or a layout such as Ett|tt|ttL (experiment=partition finds the best)"
+)
 
 Precision = Literal["bf16", "fp16", "fp8"]
 Recompute = Literal["none", "selective", "operators", "full"]
@@ -123,6 +127,11 @@ class ModelSpec:
     def units(self) -> int:
         """What is placed on stages: the embedding, each layer, the head."""
         return self.layers + 2
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers without experts; they come first."""
+        return self.layers if self.moe is None else self.moe.dense_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +262,7 @@ class ParallelLayout:
         if isinstance(self.partition, str):
             checks.rule(
                 self.partition in ("balanced", "even"),
-                f"parallel.partition={self.partition!r} must be balanced, even or a list of units per stage.",
+                f"parallel.partition={self.partition!r} must be {PARTITIONS}.{suggest(self.partition, ('balanced', 'even'))}",
             )
         else:
             for units in self.partition:

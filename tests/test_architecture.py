@@ -56,8 +56,8 @@ ALLOWED: dict[str, set[str]] = {
     "task_config": {"plan_config"},
     "study_config": set(),
     "config": {
-        "checks", "inputs", "safe_config", "specs", "cluster_parts", "schedules", "demo_config", "grid_config", "spec_config",
-        "study_config", "task_config",
+        "checks", "inputs", "safe_config", "specs", "cluster_parts", "schedules", "legality.megatron_layout", "demo_config",
+        "grid_config", "spec_config", "study_config", "task_config",
     },
     "errors": {"checks", "config", "report.formats"},
     "point_id": set(),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pipesim.costs import compute, topology
 from pipesim.costs.collectives import Collective
@@ -59,20 +60,22 @@ def balanced_partition(units: int, stages: int, ranks: Sequence[int] = ()) -> tu
     return tuple(base + (stage in more) for stage in range(stages))
 
 
-def contents(
-    layers: int, dense_layers: int, partition: Sequence[int], spread_vocab: bool
-) -> list[tuple[float, float, float, float]]:
-    """Embeddings, dense layers, layers with experts and heads on each stage. Units in order: the embedding, the layers
-    (dense ones first where the model mixes), the head. A spread vocabulary leaves every stage its share of both ends.
+def contents(layers: int, dense_layers: int, partition: ArrayLike, spread_vocab: bool) -> FloatArray:
+    """Embeddings, dense layers, layers with experts and heads on each stage, shape (…, stages, 4), for units of each stage
+    (…, stages). Units in order: the embedding, the layers (dense ones first where the model mixes), the head. A spread
+    vocabulary leaves every stage its share of both ends.
     """
-    found, first, share = [], 0, 1 / len(partition)
-    for units in partition:
-        last = first + units
-        dense = max(0, min(last, 1 + dense_layers) - max(first, 1))
-        moe = max(0, min(last, 1 + layers) - max(first, 1 + dense_layers))
-        ends = (share, share) if spread_vocab else (float(first == 0 and units > 0), float(first <= layers + 1 < last))
-        found.append((ends[0], float(dense), float(moe), ends[1]))
-        first = last
+    units = np.asarray(partition, np.int64)
+    last = np.cumsum(units, axis=-1)
+    first = last - units
+    dense, moe = (
+        np.maximum(np.minimum(last, stop) - np.maximum(first, start), 0)
+        for start, stop in ((1, 1 + dense_layers), (1 + dense_layers, 1 + layers))
+    )
+    embedding, head = (first == 0) & (units > 0), (first <= layers + 1) & (layers + 1 < last)
+    found = np.stack([embedding, dense, moe, head], axis=-1).astype(np.float64)
+    if spread_vocab:
+        found[..., [0, 3]] = 1 / units.shape[-1]
     return found
 
 

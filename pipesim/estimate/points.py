@@ -185,7 +185,7 @@ def _shape(point: Point) -> Shape:
     assert not isinstance(layout.partition, str)
     return shape(
         model.layers,
-        model.layers if model.moe is None else model.moe.dense_layers,
+        model.dense_layers,
         layout.partition,
         layout.spread_vocab != "none",
         point.training.recompute_layers,
@@ -209,7 +209,7 @@ def shape(
     options: tuple[tuple[str, Any], ...],
 ) -> Shape:
     rank_of = tuple(ranks_of_stages(schedule, p, v, **dict(options)))
-    filled = contents(layers, dense_layers, partition, spread_vocab)
+    filled = contents(layers, dense_layers, partition, spread_vocab).tolist()
     embedding_on = rank_of[int(np.argmax([held[0] for held in filled]))]
     again = recompute_layers if isinstance(recompute_layers, tuple) else (recompute_layers,) * len(rank_of)
     rows = [

@@ -198,8 +198,21 @@ def _explicit_partition(partition: Sequence[int], units: int, degrees: Mapping[s
             f"{named} has {len(partition)} entries, but {_product(degrees)} makes {stages} stages. {nearest}"
         )
     if sum(partition) != units:
-        problems.append(f"{named} places {sum(partition)} units, but the model has {whole}. {nearest}")
+        problems.append(
+            f"{named} places {sum(partition)} units, but the model has {whole}{_lost(partition, units)}. {nearest}"
+        )
     return problems
+
+
+def _lost(partition: Sequence[int], units: int) -> str:
+    """Which units a partition leaves on no stage, the last ones; nothing where it has too many."""
+    first, layers = sum(partition), units - 2
+    if first >= units:
+        return ""
+    lost = {0: "the embedding and all layers", 1: "all layers"}.get(first, f"layers {first - 1} to {layers - 1}")
+    if first >= layers:
+        lost = f"layer {layers - 1}" if first == layers else ""
+    return f"; {f'{lost} and ' if lost else ''}the head would be on no stage"
 
 
 def _batch(point: Point) -> list[str]:

@@ -92,7 +92,7 @@ def _shape(like: Point, p: int, v: int) -> Shape:
     model, layout = like.model, like.layout
     return shape(
         model.layers,
-        model.layers if model.moe is None else model.moe.dense_layers,
+        model.dense_layers,
         legality.partition_of(like.schedule, like.options, model.units, layout.partition, p, v),
         layout.spread_vocab != "none",
         like.training.recompute_layers,
