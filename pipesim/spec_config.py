@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from omegaconf import MISSING
@@ -159,6 +159,8 @@ class StackConf:
     fp8_copies: bool = False
     device_context_gb: float = 0.0
     slack: float = 0.0
+    own_runs: dict[str, int] = field(default_factory=dict)
+    own_reasons: tuple[str, ...] = ()
     source: str = ""
 
 

@@ -125,7 +125,8 @@ def test_a_fitted_constant_is_written_in_the_unit_of_its_config(asked: Any, name
     ((_, _, before, after, *_),) = table.rows
     assert (before * unit, after * unit) == pytest.approx((conf["stack"][field], stack[field]), rel=1e-3)
     changed = {key for key, value in stack.items() if value != conf["stack"][key]}
-    assert changed <= {field, "name", "based_on", "source"}
+    assert changed <= {field, "name", "based_on", "own_runs", "source"}
+    assert stack["own_runs"] == {"a100_80g": 3}
 
 
 def test_one_run_fits_the_efficiency_alone_and_needs_no_cluster(asked: Any) -> None:
