@@ -72,7 +72,7 @@ def interval(point: Point, step_time_s: Any, memory_bytes: Any, known: Residuals
     if point.costs.kind == "lecture":
         return None
     known = known or packaged()
-    found, stack = reasons(point, known), _measured_stack(point)
+    found, stack = reasons(point, known), point.stack.name
     left, time = _after_own_runs(point, found, known)[0], step_time_width(point, known)
     memory = half_width(known.memory, found, known.memory_own.get(stack, 0.0))
     return Interval(
@@ -88,7 +88,7 @@ def step_time_width(point: Point, known: Residuals | None = None) -> float:
     """``w`` of a resolved point's step time."""
     known = known or packaged()
     left, shift = _after_own_runs(point, reasons(point, known), known)
-    return half_width(known.step_time, left, known.step_time_own.get(_measured_stack(point), 0.0), shift)
+    return half_width(known.step_time, left, known.step_time_own.get(point.stack.name, 0.0), shift)
 
 
 def half_width(
@@ -112,7 +112,7 @@ def _after_own_runs(point: Point, found: Sequence[str], known: Residuals) -> tup
 
 def reasons(point: Point, known: Residuals) -> tuple[str, ...]:
     """Why the point lies outside of what was measured, in the order of ``REASONS``."""
-    stack, chip = _measured_stack(point), point.cluster.chip
+    stack, chip = point.stack.based_on or point.stack.name, point.cluster.chip
     outside = {
         "stack": stack not in known.stacks,
         "chip": stack in known.stacks and (stack, chip) not in known.chips,
@@ -159,10 +159,6 @@ def dump(known: Residuals) -> str:
         "gpus": known.gpus,
     }
     return json.dumps(values, indent=1) + "\n"
-
-
-def _measured_stack(point: Point) -> str:
-    return point.stack.based_on or point.stack.name
 
 
 @cache
