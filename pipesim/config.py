@@ -224,6 +224,7 @@ def build_stack(conf: Mapping[str, Any]) -> specs.StackSpec:
         values[f"{key}_s"] = values.pop(f"{key}_us") * 1e-6
     values["step_s"] = values.pop("step_ms") * 1e-3
     values["device_context_bytes"] = values.pop("device_context_gb") * 1e9
+    values["own_reasons"] = tuple(values["own_reasons"])
     return specs.StackSpec(**values)
 
 

@@ -174,6 +174,8 @@ class StackConf:
     fp8_copies: bool = False
     device_context_gb: float = 0.0
     slack: float = 0.0
+    own_runs: dict[str, int] = field(default_factory=dict)
+    own_reasons: tuple[str, ...] = ()
     source: str = ""
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from pipesim.checks import Checks
 
 CostKind = Literal["full", "lecture"]
+Outside = Literal["stack", "chip", "moe", "fp8", "size"]
 FlopConvention = Literal["palm", "causal", "kaplan", "narayanan"]
 
 
@@ -34,6 +35,9 @@ class StackSpec:
     element by norms and, in runs without a pipeline, of what sequence parallelism gathers, bytes per logit, whole
     vocabularies on every tensor rank (``logits_gathered``), whether fp8 keeps copies of its own (``fp8_copies``), what
     driver and libraries hold, and the allocator's slack over what is asked for.
+
+    ``own_runs`` counts by chip the different runs of one's own that ``experiment=calibrate`` fitted the constants to, and
+    ``own_reasons`` are those of ``calibrate.intervals.REASONS`` that all of these runs had: intervals are narrower for them.
     """
 
     name: str
@@ -67,6 +71,8 @@ class StackSpec:
     fp8_copies: bool = False
     device_context_bytes: float = 0.0
     slack: float = 0.0
+    own_runs: Mapping[str, int] = field(default_factory=dict, hash=False)
+    own_reasons: tuple[Outside, ...] = ()
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -83,6 +89,9 @@ class StackSpec:
             fp8_efficiency=self.fp8_efficiency, activation_scale=self.activation_scale,
         )  # fmt: skip
         checks.whole(gradient_bytes=self.gradient_bytes, reduce_bytes=self.reduce_bytes)
+        for reason in self.own_reasons:
+            checks.choice(Outside, own_reasons=reason)
+        checks.whole(**{f"own_runs.{chip}": runs for chip, runs in self.own_runs.items()})
         human = {
             "forward_launch_us": self.forward_launch_s * 1e6, "backward_launch_us": self.backward_launch_s * 1e6,
             "spanning_launch_us": self.spanning_launch_s * 1e6,

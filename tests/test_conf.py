@@ -193,13 +193,14 @@ def test_constants_have_the_keys_of_their_spec_in_human_units(conf, spec):
         return name.removesuffix(unit) + units[unit] if unit else name
 
     wanted = {
-        si(each.name): each.default
+        si(each.name): each.default_factory() if callable(each.default_factory) else each.default
         for each in dataclasses.fields(conf)
         if hasattr(spec, each.name) or each.name != "source"
     }
     assert list(wanted) == [each.name for each in dataclasses.fields(spec)]
     for field in dataclasses.fields(spec):
-        assert wanted[field.name] == field.default or wanted[field.name] == "???"
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        assert wanted[field.name] == default or wanted[field.name] == "???"
 
 
 def test_a_library_holds_every_file_of_a_group_as_a_spec():

@@ -8,6 +8,8 @@ import pytest
 from measured_rows import packaged
 
 from pipesim.calibrate import evidence
+from pipesim.report import provenance
+from pipesim.report.say import english
 
 NEAR = 0.005
 """Of a mean error: formulas may move a little before ``benchmarks/evidence.py`` must run again."""
@@ -29,3 +31,11 @@ def test_the_packaged_evidence_is_that_of_this_version() -> None:
 def test_it_is_kept_a_line_for_every_line() -> None:
     assert json.loads(evidence.dump(evidence.packaged())) == evidence.packaged()
     assert all(each["step_times"] <= each["runs"] for each in evidence.packaged())
+
+
+def test_a_report_says_how_many_runs_of_ones_own_stand_behind_a_stack() -> None:
+    stack = {"name": "mine", "based_on": "megatron_lm", "own_runs": {"h100": 3}}
+    manifest = {"config": {"stack": stack}, "first_point": {"stack": stack}, "evidence": evidence.packaged()}
+    (section,) = provenance.behind(manifest, [{"stack": "mine", "costs": "full"}], english)
+    assert "fitted to 3 runs of one's own on h100" in str(section.blocks[0])
+    assert len(section.blocks) == 2

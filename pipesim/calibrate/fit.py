@@ -1,9 +1,10 @@
 """A robust fit of few constants to measured step times, with priors and bounds.
 
 Residuals are log(predicted / measured) over ``NOISE``; beyond one they count linearly (Huber), so that outliers hardly
-pull. Constants move in spreads of their prior, a normal one around the value before (``constants.Constant``); the
-sources' weights are equal, whatever their numbers of rows. Gauss-Newton: slopes by finite differences, then scipy's
-bounded least squares on the straightened problem, and again from there.
+pull, unless there are fewer than ``FEW`` runs, of which none can be told to be one. Constants move in spreads of their
+prior, a normal one around the value before (``constants.Constant``); the sources' weights are equal, whatever their
+numbers of rows. Gauss-Newton: slopes by finite differences, then scipy's bounded least squares on the straightened
+problem, and again from there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipesim.calibrate.constants import Constant, value, with_values
+from pipesim.calibrate.constants import FEW, Constant, value, with_values
 from pipesim.calibrate.predict import predict
 from pipesim.costs.columns import FloatArray
 from pipesim.specs import Point
@@ -114,8 +115,9 @@ def fit(
     before = errors(np.zeros(len(constants)))
     if not constants:
         return Fit(constants=(), correlation=np.zeros((0, 0)), error_before=before, error_after=before)
-    steps, after, slopes = _found(errors, before, roots, _bounds(points, constants))
-    covariance, deviation = _spread(slopes, after, roots)
+    loss = _huber if len(points) >= FEW else _square
+    steps, after, slopes = _found(errors, before, roots, _bounds(points, constants), loss)
+    covariance, deviation = _spread(slopes, after, roots, loss)
     wide = deviation * max(1.0, 1.4826 * float(np.median(np.abs(after))) / NOISE)  # of a normal distribution: its MAD
     return Fit(
         constants=tuple(
@@ -130,10 +132,11 @@ def fit(
 
 Bounds = tuple[FloatArray, FloatArray]
 Errors = Callable[[FloatArray], FloatArray]
+Loss = Callable[[FloatArray], FloatArray]
 
 
 def _found(
-    errors: Errors, before: FloatArray, roots: FloatArray, bounds: Bounds
+    errors: Errors, before: FloatArray, roots: FloatArray, bounds: Bounds, loss: Loss
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The best steps, the errors there and their slopes, shape (runs, constants).
 
@@ -143,7 +146,7 @@ def _found(
     from scipy.optimize import least_squares
 
     def residuals(error: FloatArray, steps: FloatArray) -> FloatArray:
-        return np.concatenate([roots * _huber(error / NOISE), steps])
+        return np.concatenate([roots * loss(error / NOISE), steps])
 
     here, error = np.zeros(len(bounds[0])), before
     for _ in range(ROUNDS):
@@ -182,10 +185,10 @@ def _slopes(errors: Errors, here: FloatArray, error: FloatArray, bounds: Bounds)
     return np.stack([(each - error) / sign for each, sign in zip(there, signs, strict=True)], axis=1)
 
 
-def _spread(slopes: FloatArray, after: FloatArray, roots: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Covariance and standard deviations after the fit, in prior spreads. Outliers count as the Huber loss lets them."""
+def _spread(slopes: FloatArray, after: FloatArray, roots: FloatArray, loss: Loss) -> tuple[FloatArray, FloatArray]:
+    """Covariance and standard deviations after the fit, in prior spreads. Outliers count as the loss lets them."""
     scaled = np.abs(after / NOISE)
-    pull = np.where(scaled <= 1, 1.0, 1 / np.sqrt(np.maximum(2 * scaled - 1, 1.0)))
+    pull = np.where(loss(scaled) < scaled, 1 / np.maximum(loss(scaled), 1.0), 1.0)
     jacobian = np.concatenate([(roots * pull / NOISE)[:, None] * slopes, np.eye(slopes.shape[1])])
     covariance = np.linalg.inv(jacobian.T @ jacobian)
     return covariance, np.sqrt(np.diag(covariance))
@@ -252,6 +255,11 @@ def _checked(step_time_s: ArrayLike, runs: int) -> FloatArray:
     if not np.all(np.isfinite(seconds) & (seconds > 0)):
         raise ValueError("step times must be finite and above 0.")
     return seconds
+
+
+def _square(scaled: FloatArray) -> FloatArray:
+    """What squares to the square of the residual."""
+    return scaled
 
 
 def _huber(scaled: FloatArray) -> FloatArray:

@@ -9,6 +9,10 @@
 ``chip``     the same rows predicted with the matrix efficiency of the stack's other chips: likewise
 ``moe``, ``fp8``  the quantile of such rows, likewise
 ``size``     no rows can tell
+``after``    what is left of ``study`` once constants were fitted to 1, 3 or 10 runs of one's own: the shift's own share,
+             with as many runs that scatter; and of ``stack`` and ``chip``: the quantile of a source's rows, predicted as
+             above, once the median of so many of them, drawn at random, is taken away from the others. A fit of constants
+             does a little worse than that with one run and better with ten
 
 A term is at least the scatter again, so that every reason widens; where rows are too few or none it is the scatter
 doubled (with the scatter itself: 1 + 3 = 2 squared).
@@ -21,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 from typing import NamedTuple
@@ -29,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipesim.calibrate import classes
-from pipesim.calibrate.intervals import COVERAGE, Residuals
+from pipesim.calibrate.intervals import COVERAGE, OWN_RUNS, Residuals
 from pipesim.calibrate.rows import Measurement
 from pipesim.calibrate.validate import predict_rows
 from pipesim.costs import parameters
@@ -38,6 +42,8 @@ from pipesim.specs import Point, StackSpec
 
 FEWEST = 20
 """Rows that a quantile needs."""
+DRAWS = 5
+"""Of runs of one's own, from each source."""
 MOST_PER_SOURCE = 200
 """Rows of each source that are predicted as other stacks, evenly spaced."""
 
@@ -63,11 +69,13 @@ def measured(measurements: Sequence[Measurement], stacks: Mapping[str, StackSpec
     """The terms for step time and memory from rows of the calibration table; ``stacks`` by name."""
     usable = [each for each in measurements if each.point is not None and each.outcome == "ok" and _regular(each)]
     points = [each.point for each in usable if each.point is not None and _plain(each)]
-    step_time, step_time_own = _terms([each for each in usable if each.step_time_s is not None], stacks, "step_time_s")
+    timed = [each for each in usable if each.step_time_s is not None]
+    step_time, step_time_own = _terms(timed, stacks, "step_time_s")
     memory, memory_own = _terms([each for each in usable if each.memory_bytes is not None], stacks, "memory_bytes")
     return Residuals(
         step_time=step_time,
         memory=memory,
+        after=_after(_thinned([each for each in timed if _plain(each)]), stacks, step_time),
         step_time_own=step_time_own,
         memory_own=memory_own,
         stacks=tuple(sorted({point.stack.name for point in points})),
@@ -92,21 +100,68 @@ def _terms(
     plain = [each for each in usable if _plain(each)]
     left = rests(plain, _points(plain), quantity)
     thin = _thinned(plain)
-    names = sorted({point.stack.name for point in _points(thin)})
-    others = {name: _as_another(thin, stacks[name], quantity) for name in names}
     scatter = quantile(left)
     study = _NORMAL_90 * math.hypot(_shift(plain, left), VERSIONS if quantity == "step_time_s" else 0.0)
     excess = {
-        "stack": quantile([rest for each in others.values() for rest in each]),
-        "chip": quantile(_other_chips(thin, quantity)),
+        "stack": quantile([rest for each in _as_others(thin, stacks, quantity) for rest in each]),
+        "chip": quantile([rest for each in _other_chips(thin, quantity) for rest in each]),
         "moe": _few([each for each in usable if classes.is_moe(each)], quantity),
         "fp8": _few([each for each in usable if classes.is_narrow(each) and not classes.is_moe(each)], quantity),
     }
     unknown, known = math.sqrt(3) * scatter, scatter**2 + study**2
     more = {name: unknown if math.isnan(q) else math.sqrt(max(scatter**2, q**2 - known)) for name, q in excess.items()}
-    own = {name: quantile(_of_stack(name, plain, left)) for name in names}
+    own = {name: quantile(_of_stack(name, plain, left)) for name in _stacks(plain)}
     restless = {name: value for name, value in own.items() if value > scatter}
     return {"scatter": scatter, "study": study, **more, "size": unknown}, restless
+
+
+def _after(
+    measurements: Sequence[Measurement], stacks: Mapping[str, StackSpec], terms: Mapping[str, float]
+) -> dict[str, float]:
+    """What 1, 3 or 10 runs of one's own leave beside the scatter, never more than fewer runs do."""
+    scatter, study = terms["scatter"], terms["study"]
+    found = {f"study_{runs}": study / math.sqrt(1 + runs * (study / scatter) ** 2) for runs in OWN_RUNS}
+    outside = {
+        "stack": list(_as_others(measurements, stacks, "step_time_s")),
+        "chip": list(_other_chips(measurements, "step_time_s")),
+    }
+    for reason, parts in outside.items():
+        most = math.hypot(study, terms[reason])
+        for runs in OWN_RUNS:
+            width = quantile([rest for each in parts for rest in without_own(each, runs)])
+            left = math.sqrt(max(width**2 - scatter**2, 0.0))
+            found[f"{reason}_{runs}"] = most = min(most, max(found[f"study_{runs}"], left))
+    return found
+
+
+def without_own(rests: Sequence[Rest], runs: int) -> list[Rest]:
+    """What is left of every source's other rows when the median of some of its rows, drawn at random, is taken away;
+    ``DRAWS`` times. Nothing of a source without other rows.
+    """
+    by_source: dict[str, list[float]] = {}
+    for rest in rests:
+        by_source.setdefault(rest.source, []).append(rest.log)
+    chance = np.random.default_rng(0)
+    return [
+        Rest(source, float(log))
+        for source, logs in by_source.items()
+        if len(logs) > runs
+        for _ in range(DRAWS)
+        for drawn in [chance.permutation(logs)]
+        for log in drawn[runs:] - np.median(drawn[:runs])
+    ]
+
+
+def _stacks(measurements: Sequence[Measurement]) -> list[str]:
+    return sorted({point.stack.name for point in _points(measurements)})
+
+
+def _as_others(
+    measurements: Sequence[Measurement], stacks: Mapping[str, StackSpec], quantity: str
+) -> Iterator[list[Rest]]:
+    return (
+        _as_another(rows, stacks[name], quantity) for name in _stacks(measurements) for rows in _by_chip(measurements)
+    )
 
 
 def _of_stack(name: str, measurements: Sequence[Measurement], rests: Sequence[Rest]) -> list[Rest]:
@@ -154,22 +209,27 @@ def _shift(measurements: Sequence[Measurement], rests: Sequence[Rest]) -> float:
     return math.sqrt(fmean(fmean(median(logs) ** 2 for logs in models.values()) for models in parts.values()))
 
 
-def _other_chips(measurements: Sequence[Measurement], quantity: str) -> list[Rest]:
-    """The rows with the matrix efficiency that their stack has on each of its other chips."""
-    found = []
-    for chip in sorted({chip for point in _points(measurements) for chip in point.stack.gemm_efficiency} - {"default"}):
-        asked = [
-            (
-                each,
+def _other_chips(measurements: Sequence[Measurement], quantity: str) -> Iterator[list[Rest]]:
+    """The rows of every chip with the matrix efficiency that their stack has on each of its other chips."""
+    known = {chip for point in _points(measurements) for chip in point.stack.gemm_efficiency} - {"default"}
+    for rows in _by_chip(measurements):
+        for chip in sorted(known - {_points(rows)[0].cluster.chip}):
+            some = [each for each in rows if each.point is not None and chip in each.point.stack.gemm_efficiency]
+            points = [
                 replace(
                     point, stack=replace(point.stack, gemm_efficiency={"default": point.stack.gemm_efficiency[chip]})
-                ),
-            )
-            for each, point in zip(measurements, _points(measurements), strict=True)
-            if chip in point.stack.gemm_efficiency and chip != point.cluster.chip
-        ]
-        found += rests([each for each, _ in asked], [point for _, point in asked], quantity) if asked else []
-    return found
+                )
+                for point in _points(some)
+            ]
+            yield rests(some, points, quantity) if some else []
+
+
+def _by_chip(measurements: Sequence[Measurement]) -> list[list[Measurement]]:
+    """Sources measured several chips, and one's own runs are of one."""
+    found: dict[str, list[Measurement]] = {}
+    for each, point in zip(measurements, _points(measurements), strict=True):
+        found.setdefault(point.cluster.chip, []).append(each)
+    return [found[chip] for chip in sorted(found)]
 
 
 def _few(measurements: Sequence[Measurement], quantity: str) -> float:

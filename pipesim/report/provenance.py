@@ -46,8 +46,11 @@ def _behind(manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], say:
     """Of full costs: how many measured runs their constants come from, and how far off comparable ones are."""
     priced = sorted({str(row["stack"]) for row in rows if row["costs"] == "full"})
     known: list[Mapping[str, Any]] = manifest.get("evidence", [])
-    base = _config_of(manifest).get("stack", {}).get("based_on")
+    conf = _config_of(manifest).get("stack", {})
+    base = conf.get("based_on")
     for stack in priced:
+        if stack == conf.get("name"):
+            yield from (_own_runs(stack, chip, runs, say) for chip, runs in conf.get("own_runs", {}).items())
         mine = [each for each in known if each["stack"] == stack] or [each for each in known if each["stack"] == base]
         if mine:
             yield _evidence(stack, mine, say)
@@ -55,6 +58,15 @@ def _behind(manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], say:
             yield say(
                 f"No measured run stands behind the constants of stack {stack}.", f"{stack} 栈的常数背后没有实测。"
             )
+
+
+def _own_runs(stack: str, chip: str, runs: int, say: Say) -> str:
+    many = "one run" if runs == 1 else f"{runs} runs"
+    return say(
+        f"The constants of stack {stack} were fitted to {many} of one's own on {chip}; intervals there are as wide as so many"
+        " runs leave them.",
+        f"{stack} 栈的常数由自己在 {chip} 上的 {runs} 次实测标定；该芯片上的区间按此收窄。",
+    )
 
 
 def _evidence(stack: str, lines: Sequence[Mapping[str, Any]], say: Say) -> Table:

@@ -195,11 +195,22 @@ _OUTSIDE_ZH = (
 )
 
 
+_EXTRAPOLATES = (("Extrapolates", "The"), ("Memory extrapolates", "Its"))
+
+
 def extrapolates_zh(note: str) -> str:
     """A row's note on extrapolation in Chinese; one with other words than ours stays as it is."""
-    found = re.fullmatch(r"Extrapolates: (.*)\. The interval is wider for it\.", note)
-    said = [_outside_zh(reason) for reason in found[1].split("; ")] if found else [None]
-    return note if None in said else f"外推：{'；'.join(map(str, said))}。区间因此更宽。"
+    whole, memory = (rf"{what}: ([^.]*)\. {which} interval is wider for it\." for what, which in _EXTRAPOLATES)
+    found = re.fullmatch(f"(?:{whole})? ?(?:{memory})?", note)
+    if not found:
+        return note
+    parts = []
+    for what, reasons in zip(("外推", "显存外推"), found.groups(), strict=True):
+        said = [_outside_zh(reason) or "" for reason in reasons.split("; ")] if reasons else []
+        if not all(said):
+            return note
+        parts += [f"{what}：{'；'.join(said)}。区间因此更宽。"] if said else []
+    return "".join(parts)
 
 
 def _outside_zh(reason: str) -> str | None:

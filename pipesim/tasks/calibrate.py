@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import difflib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs
-from pipesim.calibrate import agreement, constants, own_runs
+from pipesim.calibrate import agreement, constants, intervals, own_runs
 from pipesim.calibrate.constants import Constant
 from pipesim.calibrate.fit import fit
 from pipesim.calibrate.predict import predict
 from pipesim.calibrate.read_runs import read_runs
+from pipesim.calibrate.runs import Runs
 from pipesim.checks import Invalid
+from pipesim.report.formats import show
 from pipesim.specs import Point
 from pipesim.tasks import Done
 from pipesim.tasks.calibrate_files import files
+from pipesim.tasks.calibrate_files import own_runs as own_runs_of
 from pipesim.tasks.calibrate_page import page
 
 
@@ -37,8 +42,22 @@ def calibrate(config: Mapping[str, Any]) -> Done:
     date = asked["date"] or read.date or datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
     written = files(config, runs, fitted, f"fitted to {path.name} ({len(runs)} measured), {date}")
     found = [*agreement.warnings(runs, predicted), *agreement.outliers(runs, fitted.error_after)]
-    counted = agreement.convention(runs, predicted)
-    return Done(document=page(asked["name"], read, fitted, [*read.warnings, *found], counted), files=written)
+    said = _widths(config, read), agreement.convention(runs, predicted)
+    return Done(document=page(asked["name"], read, fitted, [*read.warnings, *found], *said), files=written)
+
+
+def _widths(config: Mapping[str, Any], read: Runs) -> str:
+    """What the fit makes of the first run's interval."""
+    point, own = read.runs[0].point, own_runs_of(config, read.runs)
+    stack = dataclasses.replace(
+        point.stack, based_on=point.stack.based_on or point.stack.name, own_runs=own["own_runs"],
+        own_reasons=tuple(own["own_reasons"]),
+    )  # fmt: skip
+    before, after = (
+        show(math.expm1(intervals.step_time_width(each)), "percent")
+        for each in (point, dataclasses.replace(point, stack=stack))
+    )
+    return f"Nine in ten step times like the first run's lay within {before} of the estimate before the fit, {after} after it."
 
 
 def _problems(config: Mapping[str, Any]) -> list[str]:
@@ -80,7 +99,8 @@ def _is_date(text: str) -> bool:
 
 def _constants(points: Sequence[Point], names: Sequence[str]) -> list[Constant]:
     """Those asked for, or all that these runs can be fitted by; a factor cannot move what is 0."""
-    found = constants.fitted(points, names)
+    outside = {name for point in points for name in intervals.reasons(point, intervals.packaged())}
+    found = constants.fitted(points, names, is_measured=not outside & {"stack", "chip", "moe", "fp8"})
     fixed = [each.name for each in found if not each.is_share and constants.value(points[0], each.name) == 0]
     if fixed:
         stack = points[0].stack.name

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipesim import config as configs
-from pipesim.calibrate import constants
+from pipesim.calibrate import constants, intervals
 from pipesim.calibrate.fit import Fit
 from pipesim.calibrate.runs import Run
 from pipesim.costs.columns import FloatArray
@@ -27,7 +27,7 @@ def files(config: Conf, runs: Sequence[Run], fitted: Fit, source: str) -> dict[s
     about = {"name": name, "source": re.sub(r"[^\w.,:()+ -]", "_", source)}
     head = "".join(f"# {line}\n" for line in _head(runs, fitted))
     found: dict[str, str | bytes] = {
-        f"conf/stack/{name}.yaml": head + _yaml(_stack(config, values) | about),
+        f"conf/stack/{name}.yaml": head + _yaml(_stack(config, values) | own_runs(config, runs) | about),
         "runs.csv": _runs(runs, fitted),
     }
     if "cluster.network" in values:
@@ -60,6 +60,15 @@ def _stack(config: Conf, values: Mapping[str, float]) -> dict[str, Any]:
         elif field.endswith("_s"):
             stack[f"{field[:-2]}_us"] = _rounded(value * 1e6)
     return stack
+
+
+def own_runs(config: Conf, runs: Sequence[Run]) -> dict[str, Any]:
+    """How many different runs stand behind the constants, and what intervals of all of them were wider for."""
+    outside = [set(intervals.reasons(run.point, intervals.packaged())) for run in runs]
+    return {
+        "own_runs": {config["cluster"]["chip"]: len({run.point for run in runs})},
+        "own_reasons": sorted(set.intersection(*outside) - {"stack", "chip"}),
+    }
 
 
 def _head(runs: Sequence[Run], fitted: Fit) -> Iterator[str]:

@@ -17,11 +17,12 @@ DOUBTFUL = 0.15
 """Mean error after fitting from which the runs can hardly be what the config says; studies of one machine are within 0.1."""
 
 
-def page(name: str, read: Runs, fitted: Fit, warnings: Sequence[str], counted: str | None) -> Document:
-    """``counted`` says what the printed TFLOP/s of the runs count, if any are printed."""
+def page(name: str, read: Runs, fitted: Fit, warnings: Sequence[str], widths: str, counted: str | None) -> Document:
+    """``widths`` says how far off estimates are now, ``counted`` what the printed TFLOP/s of the runs count, if any are."""
     runs = read.runs
     said: tuple[Block, ...] = (
         _use(name, fitted),
+        widths,
         _constants(fitted),
         _errors(fitted),
         *_claims("What these runs cannot tell apart", _alike(fitted)),
@@ -69,7 +70,8 @@ def _constants(fitted: Fit) -> Table:
     )
     note = (
         "From at least to at most are two standard deviations. Where the runs say nothing of a constant alone, it is as it "
-        "was believed to be before, or went with others that they cannot tell it from."
+        "was believed to be before, or went with others that they cannot tell it from. Runs move a constant as far as their "
+        "number and scatter deserve: one run of a stack that was measured on this chip only part of the way."
     )
     return Table(title="Constants", columns=columns, rows=rows, note=note)
 
