@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "compose": {"checks", "config", "errors", "specs", "schedules", "expand", "plan.axes", "plan.keep", "plan.names", "plan.space"},
     "progress": set(),
     "helping": set(),
-    "next_steps": {"report.say"},
+    "next_steps": {"report.say", "report.command"},
     "tracking": {"checks", "errors"},
     "dry_run": {"checks", "plan.space", "report.document"},
     "sweep_part": {"checks", "plan", "results", "tasks"},

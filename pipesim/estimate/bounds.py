@@ -89,7 +89,11 @@ def _memory(
     points: Points, prices: Prices, shape: Shape, cells: IntArray, of: IntArray, m: IntArray, ranks: IntArray
 ) -> FloatArray:
     still = (
-        prices.weights_bytes + prices.gradients_bytes + prices.optimizer_bytes + prices.logits_bytes + prices.buffer_bytes
+        prices.weights_bytes
+        + prices.gradients_bytes
+        + prices.optimizer_bytes
+        + prices.logits_bytes
+        + prices.buffer_bytes
     )
     kept = prices.kept_bytes[cells]
     one, least, working = summed(kept, ranks), _least(kept, ranks), _most(prices.working_bytes[cells], ranks)

@@ -81,9 +81,7 @@ def _in_flight(kept: FloatArray, run: Run, members: IntArray) -> FloatArray:
         more = blocks[own, None] if grows.any() else None
         for j in range(order.held.shape[1]):
             held = (
-                order.held[:, j, k] * weight
-                if more is None
-                else (order.held[:, j, k] + more * grows[:, j, k]) * weight
+                order.held[:, j, k] * weight if more is None else (order.held[:, j, k] + more * grows[:, j, k]) * weight
                 for k, weight in enumerate(weights)
             )
             most[own] = np.maximum(most[own], np.asarray(sum(held)))

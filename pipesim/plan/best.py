@@ -22,7 +22,7 @@ from pipesim.estimate.bounds import bounds
 from pipesim.plan import grid
 from pipesim.plan.asked import Group, groups
 from pipesim.plan.keep import MOST_FAILED, front
-from pipesim.plan.space import Slice
+from pipesim.plan.space import Config, Slice
 from pipesim.results import schema
 from pipesim.schedules.action import IntArray
 
@@ -127,7 +127,9 @@ class _Pool:
             if len(own):
                 self.tables.append(grid.table(_some(self.groups[self.group_of[own[0]]], self.place_of[own]), False))
                 self._learn(self.tables[-1])
-        self._counts[COUNTED.TOO_LARGE] -= int((self.memory[points] > (1 - self.wanted.headroom) * _memory_bytes(self.groups)).sum())
+        self._counts[COUNTED.TOO_LARGE] -= int(
+            (self.memory[points] > (1 - self.wanted.headroom) * _memory_bytes(self.groups)).sum()
+        )
         self.estimated[points], self.left[points] = True, False
 
     def _learn(self, table: pa.Table) -> None:
@@ -235,3 +237,17 @@ def _some(group: Group, places: IntArray) -> Group:
         shown={name: values.take(pa.array(places)) for name, values in group.shown.items()},
         point_hashes=group.point_hashes[places],
     )
+
+
+def own_row(config: Config) -> schema.Row:
+    """The row of the layout that a plan's config itself describes, whatever comes of it."""
+    (row,) = grid.rows([config])
+    return row
+
+
+def wanted_of(config: Config) -> Wanted:
+    """What a plan's config asks for, beside its own layout if that fits."""
+    asked, row = config["task"]["plan"], own_row(config)
+    fits = row["fits"] and row["memory_bytes"] <= (1 - asked["headroom"]) * row["memory_limit_bytes"]
+    beside = (row["gpus"], row["step_time_s"]) if fits else None
+    return Wanted(asked["best"], asked["headroom"], asked["prune"], beside)

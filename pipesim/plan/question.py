@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pipesim import schedules, specs
@@ -89,3 +90,31 @@ def _lists(asked: Mapping[str, Any], gpus: int) -> Iterator[str]:
     for key in (*NUMBERS, "schedule", *CHOICES):
         if asked[key] is not None and not len(asked[key]):
             yield f"task.plan.{key}=[] allows nothing. Nearest: null, which searches every legal value."
+
+
+def value(config: Config, row: Mapping[str, Any]) -> float:
+    """What the objective makes of a row that fits; less is better. Cost is USD and energy joules for a million tokens.
+
+    Energy is the board's limit times time: an upper bound. Layouts too slow for the deadline are endless.
+    """
+    asked, cluster = config["task"]["plan"], config["cluster"]
+    takes = days(asked, row["tokens_per_s"])
+    if takes is not None and asked["deadline_days"] is not None and takes > asked["deadline_days"]:
+        return math.inf
+    gpu_s = 1e6 / row["tokens_per_s_per_gpu"]  # for a million tokens
+    found = {
+        "step_time": row["step_time_s"],
+        "tokens_per_s_per_gpu": -row["tokens_per_s_per_gpu"],
+        "cost": gpu_s * (cluster["usd_per_gpu_hour"] or math.nan) / 3600,
+        "energy": gpu_s * (cluster["watts_per_gpu"] or math.nan),
+        "gpus": row["gpus"],
+    }
+    return float(found[asked["objective"]])
+
+
+def ranked(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows that fit with the head-room and meet the deadline: the objective first, then step time, memory, their order."""
+    room = 1 - config["task"]["plan"]["headroom"]
+    fit = [row for row in rows if row["fits"] and row["memory_bytes"] <= room * row["memory_limit_bytes"]]
+    order = sorted(fit, key=lambda row: (value(config, row), row["step_time_s"], row["memory_bytes"]))
+    return [row for row in order if value(config, row) < math.inf]

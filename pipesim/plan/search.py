@@ -113,7 +113,10 @@ def _spaces(config: Config) -> Iterator[Space]:
         key = (name, kept.tobytes())
         if key not in known:
             columns = {each: values[kept] for each, values in candidates[name].items()}
-            known[key] = columns, tuple(zip(*(columns[each].tolist() for each in (*DEGREES, "micro_batch")), strict=True))
+            known[key] = (
+                columns,
+                tuple(zip(*(columns[each].tolist() for each in (*DEGREES, "micro_batch")), strict=True)),
+            )
         if len(known[key][1]):
             yield Space(base=base, axes=(Axis(keys=KEYS, values=known[key][1]),))
 
