@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pipesim import engines, progress
 from pipesim.checks import Invalid
 from pipesim.errors import FAILED, STOPPED, Stopped
+from pipesim.plan import search
 from pipesim.plan.best import Wanted, thinned
 from pipesim.plan.keep import Keeper
 from pipesim.plan.space import PART, Slice, Space, cut, total
@@ -174,7 +175,8 @@ def together(sweep: Sweep, staging: Staging, done: Sequence[Made]) -> tuple[Kept
     if keeper is not None:
         about |= {"evaluated": dict(sorted(evaluated.items())), "kept": keeper.told()}
     if sweep.wanted is not None:
-        about |= {"searched": dict(sorted(evaluated.items()))}
+        values = {key: search.occurring(sweep.spaces, key) for key in search.ALL}
+        about |= {"searched": dict(sorted(evaluated.items())), "values": values}
     return kept, {**about, "code": code, "asked": identity(sweep)}
 
 

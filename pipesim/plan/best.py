@@ -26,7 +26,7 @@ from pipesim.plan.space import Config, Slice
 from pipesim.results import schema
 from pipesim.schedules.action import IntArray
 
-AT_FIRST = 256
+AT_FIRST = 64
 """Layouts that are estimated first, those with the smallest bounds; then twice as many, and so on."""
 
 Mask = NDArray[np.bool_]
@@ -215,9 +215,7 @@ def _nearest(pool: _Pool) -> None:
 def _bounded(group: Group) -> tuple[FloatArray, FloatArray, IntArray]:
     """Bounds of step time and memory, and the GPUs, of points that keep the rules."""
     assert group.like is not None and not group.wrong
-    judged = legality.judge(group.like, group.numbers)
-    assert judged.legal.all()
-    numbers = judged.numbers
+    numbers = legality.filled_in(group.like, group.numbers)
     points = grid.points_of(group.like, numbers)
     found = bounds(points, priced(points))
     return found.step_time_s, found.memory_bytes, numbers["t"] * numbers["p"] * numbers["c"] * numbers["d"]

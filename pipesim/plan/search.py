@@ -25,7 +25,9 @@ from pipesim.specs import Point
 DEGREES = ("t", "p", "d", "c", "e", "v")
 KEYS = (*(f"parallel.{degree}" for degree in DEGREES), "training.micro_batch")
 """Of the one axis of a space, whose values are the layouts with its words."""
+NUMBERED = (*DEGREES, "micro_batch")
 WORDS = ("schedule", "recompute", "zero", "sequence_parallel")
+ALL = (*NUMBERED, *WORDS)
 ALONE = "1f1b"
 """Without a pipeline every schedule is this one."""
 NOT_SEARCHED = ("auto", "custom")
@@ -44,7 +46,7 @@ def spaces(config: Config) -> list[Space]:
     asked = config["task"]["plan"]
     problems = [
         problem
-        for key in (*DEGREES, "micro_batch", *WORDS)
+        for key in ALL
         for problem in _not_there(config, key, asked[key], occurring(found, key))
         if asked[key] is not None
     ]
@@ -92,43 +94,54 @@ def _nothing(config: Config) -> str:
 
 
 def _spaces(config: Config) -> Iterator[Space]:
-    asked = config["task"]["plan"]
-    zeros = asked["zero"] or [0, 1, 2, 3]
-    tensor = asked["sequence_parallel"] or [False, True]
-    names = _schedules(config)
-    known: dict[tuple[Any, ...], tuple[Columns, tuple[tuple[int, ...], ...]]] = {}
+    words = {key: _words(config, key) for key in WORDS}
+    names, zeros = words["schedule"], words["zero"]
+    values: dict[tuple[Any, ...], tuple[tuple[int, ...], ...]] = {}
+    legal: dict[tuple[Any, ...], NDArray[np.bool_]] = {}
     candidates = {name: _candidates(config, name, alone=name == _alone(names)) for name in names}
-    for name, recompute, zero, parallel in product(names, _recomputes(config), zeros, tensor):
-        words = {
+    for name, recompute, zero, parallel in product(*words.values()):
+        chosen = {
             "schedule": _schedule(config, name),
             "training.recompute": recompute,
             "parallel.zero": zero,
             "parallel.sequence_parallel": parallel,
         }
-        base = with_values(config, words)
+        base, columns = with_values(config, chosen), candidates[name]
         like = _built(base)
         if like is None:
             continue
-        kept = _kept(like, candidates[name], zero == zeros[0], asked["framework_rules"])
+        rules = (name, parallel, recompute == "none", zero == 0)  # all that a rule asks of the words
+        if rules not in legal:
+            legal[rules] = _legal(like, columns)
+        kept = legal[rules] & _once(like, columns, zero == zeros[0])
+        if framework(config) is not None:
+            kept[kept] = _runs(like, {each: numbers[kept] for each, numbers in columns.items()})
         key = (name, kept.tobytes())
-        if key not in known:
-            columns = {each: values[kept] for each, values in candidates[name].items()}
-            known[key] = (
-                columns,
-                tuple(zip(*(columns[each].tolist() for each in (*DEGREES, "micro_batch")), strict=True)),
-            )
-        if len(known[key][1]):
-            yield Space(base=base, axes=(Axis(keys=KEYS, values=known[key][1]),))
+        if key not in values:
+            values[key] = tuple(zip(*(columns[each][kept].tolist() for each in NUMBERED), strict=True))
+        if values[key]:
+            yield Space(base=base, axes=(Axis(keys=KEYS, values=values[key]),))
 
 
-def _schedules(config: Config) -> list[str]:
-    """By name; without a list those of the framework, or all."""
-    asked, framework = config["task"]["plan"], config["stack"]["framework"]
-    if asked["schedule"] is not None:
-        return [str(schedules.canonical_name(name)) for name in asked["schedule"]]
-    if asked["framework_rules"] and framework in launch_rules.FRAMEWORKS:
-        return list(launch_rules.FRAMEWORKS[framework].schedules)
-    return [name for name in schedules.schedule_names() if name not in NOT_SEARCHED]
+def framework(config: Config) -> launch_rules.Framework | None:
+    """That whose rules are kept, if any's are."""
+    asked, name = config["task"]["plan"], config["stack"]["framework"]
+    return launch_rules.FRAMEWORKS.get(name) if asked["framework_rules"] else None
+
+
+def _words(config: Config, key: str) -> Sequence[Any]:
+    """The values of one of ``WORDS``: those listed, else those of the framework, else all."""
+    listed, known = config["task"]["plan"][key], framework(config)
+    if listed is not None:
+        return list(dict.fromkeys(schedules.canonical_name(name) for name in listed) if key == "schedule" else listed)
+    if key == "schedule":
+        every = [name for name in schedules.schedule_names() if name not in NOT_SEARCHED]
+        return every if known is None else known.schedules
+    if key == "recompute":
+        return get_args(specs.Recompute) if known is None else known.recompute
+    if key == "zero":
+        return range(4) if known is None else sorted({0, *known.sharded, *known.sharded_alone})
+    return (False,) if known is not None and known.sequence_parallel == "never" else (False, True)
 
 
 def _alone(names: Sequence[str]) -> str:
@@ -141,10 +154,6 @@ def _schedule(config: Config, name: str) -> dict[str, Any]:
     if schedules.canonical_name(own["name"]) == name:
         return {**own, "name": name}
     return {**dict.fromkeys(own), "name": name}
-
-
-def _recomputes(config: Config) -> Sequence[str]:
-    return config["task"]["plan"]["recompute"] or get_args(specs.Recompute)
 
 
 def _built(base: Config) -> Point | None:
@@ -179,7 +188,7 @@ def _candidates(config: Config, schedule: str, alone: bool) -> Columns:
                     sizes = [b for b in divisors(batch // d) if _wanted(asked, "micro_batch", b)]
                     rows += product([t], [p], [d], [c], es, vs, sizes)
     table = np.array(rows, np.int64).reshape(-1, len(KEYS))
-    return dict(zip((*DEGREES, "micro_batch"), table.T, strict=True))
+    return dict(zip(NUMBERED, table.T, strict=True))
 
 
 def _wanted(asked: Mapping[str, Any], key: str, value: int) -> bool:
@@ -194,21 +203,20 @@ def _chunks(schedule: str, p: int, units: int) -> Sequence[int]:
     return range(family.v, units // p + 1) if family.free_v else [family.v]
 
 
-def _kept(like: Point, columns: Columns, first_zero: bool, framework_rules: bool) -> NDArray[np.bool_]:
-    """Which of the candidates can be run with the words of ``like``, and are no others under another name."""
-    kept = np.ones(len(columns["t"]), np.bool_)
+def _once(like: Point, columns: Columns, first_zero: bool) -> NDArray[np.bool_]:
+    """Which of the candidates are no others under another name."""
+    once = np.ones(len(columns["t"]), np.bool_)
     if like.layout.sequence_parallel:
-        kept &= columns["t"] > 1
+        once &= columns["t"] > 1
     if not first_zero:
-        kept &= columns["d"] * columns["c"] > 1
-    if framework_rules and like.stack.framework is not None:
-        kept[kept] = _runs(like, {name: values[kept] for name, values in columns.items()})
-    constant = {"global_batch": like.training.global_batch, "seq_length": legality.NONE}
-    left = np.flatnonzero(kept)
-    numbers = {name: values[left] for name, values in columns.items()}
-    numbers |= {name: np.full(len(left), value, np.int64) for name, value in constant.items()}
-    kept[left] = legality.judge(like, numbers).legal
-    return kept
+        once &= columns["d"] * columns["c"] > 1
+    return once
+
+
+def _legal(like: Point, columns: Columns) -> NDArray[np.bool_]:
+    n = len(columns["t"])
+    same = {"global_batch": like.training.global_batch, "seq_length": like.training.seq_length or like.model.context}
+    return legality.judge(like, columns | {name: np.full(n, value, np.int64) for name, value in same.items()}).legal
 
 
 def _runs(like: Point, columns: Columns) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipesim.launch.rules import FRAMEWORKS
-from pipesim.plan import question, search
+from pipesim.plan import question
 from pipesim.plan.best import COUNTED, own_row
 from pipesim.report import command, provenance, sweep_tables
 from pipesim.report.document import Column, Document, Section, Table
@@ -247,14 +247,12 @@ def _rules(config: Mapping[str, Any]) -> str:
 
 def _values(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> Table:
     asked = config["task"]["plan"]
-    found = search.spaces(config)
-    keys = (*search.DEGREES, "micro_batch", *search.WORDS)
     return Table(
         title="Values tried",
         columns=(Column(title="key"), Column(title="values"), Column(title="given by")),
         rows=tuple(
-            (key, _short(search.occurring(found, key)), "task.plan" if asked[key] is not None else "all that are legal")
-            for key in keys
+            (key, _short(values), "task.plan" if asked[key] is not None else "all that are legal")
+            for key, values in manifest["values"].items()
         ),
     )
 
