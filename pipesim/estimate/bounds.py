@@ -12,7 +12,7 @@ from pipesim.estimate.points import Points, Shape
 from pipesim.estimate.runs import handed_on, members_of, summed
 from pipesim.schedules import peak_inflight
 from pipesim.schedules.action import IntArray
-from pipesim.schedules.families import FAMILIES
+from pipesim.schedules.families import FAMILIES, WAVES
 
 ROUNDING = 1e-9
 """By this share a bound is lowered, so that sums of another order cannot pass it."""
@@ -41,6 +41,8 @@ class Ranks(NamedTuple):
     """Of each rank."""
     latest: IntArray
     """Of each kind the first stage of that rank where the first micro-batch comes last."""
+    every: IntArray
+    """The stages of every rank, shape (p, v)."""
 
 
 def bounds(points: Points, prices: Prices) -> Bounds:
@@ -71,29 +73,34 @@ def _step_s(
     ranks: Ranks,
 ) -> FloatArray:
     standing_s, _ = handed_on(points, prices, shape, cells, op_s)
-    pipeline_s = _pipeline_s(points, shape, op_s if standing_s is None else standing_s, m, of, ranks)
+    if standing_s is None:
+        pipeline_s = _pipeline_s(points, shape, op_s, m, of, ranks.stages, ranks.latest)
+    else:  # what a stage waits for depends on where its neighbours are
+        pipeline_s = _pipeline_s(points, shape, standing_s, m, of, ranks.every, ranks.every[:, 0])
     exchange_s, updating_s = (summed(each[cells], ranks.kinds) for each in (prices.dp_s, prices.optimizer_s))
     if points.like.schedule in TWO_WAYS:  # a rank has what two stages exchange, this one among them
         return pipeline_s + prices.step_s
     if points.cut.zero == 3:
-        busy_s = m[:, None] * _on_ranks(op_s.sum(axis=0), ranks)[of]
+        busy_s = m[:, None] * _on_ranks(op_s.sum(axis=0), ranks.stages)[of]
         exposed_s = (busy_s + exchange_s[of]).max(axis=1) - busy_s.max(axis=1)
     else:
         exposed_s = exchange_s.max(axis=1)[of]
     return np.asarray(pipeline_s + exposed_s + updating_s.max(axis=1)[of] + prices.step_s)
 
 
-def _pipeline_s(points: Points, shape: Shape, op_s: FloatArray, m: IntArray, of: IntArray, ranks: Ranks) -> FloatArray:
-    """``op_s`` (3, stages, cells), of which m micro-batches are run."""
+def _pipeline_s(
+    points: Points, shape: Shape, op_s: FloatArray, m: IntArray, of: IntArray, stages: IntArray, first: IntArray
+) -> FloatArray:
+    """``op_s`` (3, stages, cells), of which m micro-batches are run on ranks with these ``stages`` (ranks, v)."""
     like, work_s = points.like, op_s.sum(axis=0)
     if like.schedule in (*TWO_WAYS, *OTHER_ORDERS):
         return np.asarray(m * work_s.sum(axis=0)[of] / shape.p)
-    busy_s = _on_ranks(work_s, ranks)
+    busy_s = _on_ranks(work_s, stages)
     if not like.training.optimizer_barrier:  # fill and drain of neighbouring steps overlap
         return np.asarray(m * busy_s.max(axis=1)[of])
     split = FAMILIES[like.schedule].split  # weight gradients may come after everything else
     fill_s = op_s[0] if split else work_s
-    before_s = (np.cumsum(fill_s, axis=0) - fill_s)[ranks.latest].T
+    before_s = (np.cumsum(fill_s, axis=0) - fill_s)[first].T
     return np.asarray((m[:, None] * busy_s[of] + before_s[of]).max(axis=1))
 
 
@@ -118,7 +125,7 @@ def _memory(
 def _in_flight(points: Points, shape: Shape, m: IntArray, ranks: Ranks) -> FloatArray:
     """The most that the schedule's memory law gives a rank of each kind, for every point: (n, kinds of ranks)."""
     like = points.like
-    if like.schedule in (*TWO_WAYS, *OTHER_ORDERS):
+    if like.schedule in (*TWO_WAYS, *OTHER_ORDERS, *WAVES):  # no rank of a wave need reach what the law allows it
         return np.ones((len(m), len(ranks.kinds)))
     sizes, which = np.unique(m, return_inverse=True)
     most = np.zeros((len(sizes), len(ranks.kinds)))
@@ -133,12 +140,12 @@ def _ranks(shape: Shape) -> Ranks:
     at, kind_of = alike(np.sort(kinds, axis=1))
     latest = np.zeros(len(at), np.int64)
     np.maximum.at(latest, kind_of, by_rank[:, 0])
-    return Ranks(kinds[at], by_rank[at], kind_of, latest)
+    return Ranks(kinds[at], by_rank[at], kind_of, latest, by_rank)
 
 
-def _on_ranks(of_stages: FloatArray, ranks: Ranks) -> FloatArray:
-    """(stages, cells) summed on a rank of each kind: (cells, kinds of ranks)."""
-    return np.asarray(sum(of_stages[column] for column in ranks.stages.T)).T
+def _on_ranks(of_stages: FloatArray, stages: IntArray) -> FloatArray:
+    """(stages, cells) summed over those of each rank (ranks, v): (cells, ranks)."""
+    return np.asarray(sum(of_stages[column] for column in stages.T)).T
 
 
 def _of_stages(choose: np.ufunc, of_kind: FloatArray, ranks: Ranks) -> FloatArray:

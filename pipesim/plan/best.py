@@ -214,7 +214,7 @@ def _nearest(pool: _Pool) -> None:
 
 def _bounded(group: Group) -> tuple[FloatArray, FloatArray, IntArray]:
     """Bounds of step time and memory, and the GPUs, of points that keep the rules."""
-    assert group.like is not None and not group.wrong
+    assert group.like is not None
     numbers = legality.filled_in(group.like, group.numbers)
     points = grid.points_of(group.like, numbers)
     found = bounds(points, priced(points))

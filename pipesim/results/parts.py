@@ -15,7 +15,9 @@ from pipesim.results.folder import durable
 
 
 class Made(NamedTuple):
-    """A part that is safe on the disk. ``code`` is the version of what made it, ``counts`` are of its rows by status, or of what became of its points."""
+    """A part that is safe on the disk. ``code`` is the version of what made it, ``counts`` are of its rows by status, or of
+    what became of its points.
+    """
 
     number: int
     asked: str
