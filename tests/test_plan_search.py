@@ -1,5 +1,6 @@
 """A plan's best is what asking every legal layout by itself finds; what is left out is surely no better."""
 
+import functools
 from itertools import product
 
 import numpy as np
@@ -15,7 +16,13 @@ from pipesim.plan.asked import groups
 from pipesim.plan.space import Axis, Slice, Space, cut, total, with_values
 from pipesim.schedules import schedule_names
 
-SMALL = ("model=llama2_7b", "model.layers=6", "training=megatron", "training.global_batch=12", "training.seq_length=512")
+SMALL = (
+    "model=llama2_7b",
+    "model.layers=6",
+    "training=megatron",
+    "training.global_batch=12",
+    "training.seq_length=512",
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +48,14 @@ def found(asked):
 def layout(row):
     keys = ("t", "p", "d", "c", "e", "v", "micro_batch", "schedule", "recompute", "zero", "sequence_parallel")
     return tuple(row[key] for key in keys)
+
+
+@functools.cache
+def every_small(name, *words):
+    """Of ``CLUSTERS``, with Megatron-LM's words."""
+    with compose.composer() as (composing, _):
+        asked = config.plain(composing(["experiment=plan", *SMALL, *CLUSTERS[name], *words]))
+    return one_by_one(asked, ("1f1b", "interleaved_1f1b"), ("none", "selective", "full"), (0, 1))
 
 
 def one_by_one(asked, schedules, recomputes, zeros, most_v=8):
@@ -88,7 +103,7 @@ CLUSTERS = {
 def test_the_best_are_those_of_every_legal_layout_asked_by_itself(composed, name):
     asked = composed(*SMALL, *CLUSTERS[name], "task.plan.best=8")
     table, counts = found(asked)
-    every = one_by_one(asked, ("1f1b", "interleaved_1f1b"), ("none", "selective", "full"), (0, 1))
+    every = every_small(name)
     room = 0.9 * asked["cluster"]["memory_gb"] * 1e9
     fit = sorted((step_s, memory) for _, step_s, memory, _ in every if memory <= room)
     assert sum(n for key, n in counts.items() if key != best.COUNTED.FASTER) == len(every)
@@ -109,9 +124,11 @@ def test_the_best_are_those_of_every_legal_layout_asked_by_itself(composed, name
     ],
 )
 def test_every_objective_ranks_as_asking_each_layout_does(composed, objective, words):
-    asked = composed(*SMALL, *CLUSTERS["two nodes of two"], f"task.plan.objective={objective}", "task.plan.gpus=[1,2,4]", *words)
+    asked = composed(
+        *SMALL, *CLUSTERS["two nodes of two"], f"task.plan.objective={objective}", "task.plan.gpus=[1,2,4]", *words
+    )
     ranked = question.ranked(asked, found(asked)[0].to_pylist())
-    every = one_by_one(asked, ("1f1b", "interleaved_1f1b"), ("none", "selective", "full"), (0, 1))
+    every = every_small("two nodes of two", "task.plan.gpus=[1,2,4]")
     tokens = asked["training"]["global_batch"] * asked["training"]["seq_length"]
     room = 0.9 * asked["cluster"]["memory_gb"] * 1e9
     fit = [(step_s, gpus) for _, step_s, memory, gpus in every if memory <= room]
@@ -129,8 +146,8 @@ def test_every_objective_ranks_as_asking_each_layout_does(composed, objective, w
 @pytest.mark.parametrize(
     "words",
     [
-        ("stack=torchtitan", "cluster=dgx_h100", "cluster.gpus=8"),
-        ("stack=ideal", "cluster=dgx_h100", "cluster.gpus=4", "training.global_batch=8"),
+        ("stack=torchtitan", "cluster=dgx_h100", "cluster.gpus=4"),
+        ("stack=ideal", "cluster=dgx_h100", "cluster.gpus=4", "training.global_batch=4", "task.plan.recompute=[none]"),
         ("stack=nemo", "cluster=dgx_h100", "cluster.gpus=16", "cluster.memory_gb=9", "task.plan.gpus=[4,8,16]"),
         ("stack=megatron_lm", "cluster=dgx_h100", "cluster.gpus=4", "cluster.memory_gb=3"),
         ("model=mixtral_8x7b", "model.layers=6", "stack=nemo", "cluster=dgx_h100", "cluster.gpus=16"),
@@ -147,7 +164,14 @@ def test_what_bounds_leave_out_changes_nothing_that_is_kept(composed, words):
 @pytest.mark.parametrize("schedule", [name for name in schedule_names() if name not in search.NOT_SEARCHED])
 @pytest.mark.parametrize("stack", ["nemo", "megatron_lm"])
 def test_no_estimate_lies_below_its_bounds(composed, schedule, stack):
-    base = composed(*SMALL, f"stack={stack}", "cluster=dgx_h100", "cluster.gpus=64", "parallel=megatron", "training.global_batch=512")
+    base = composed(
+        *SMALL,
+        f"stack={stack}",
+        "cluster=dgx_h100",
+        "cluster.gpus=64",
+        "parallel=megatron",
+        "training.global_batch=512",
+    )
     for zero, recompute, barrier in ((0, "none", True), (1, "full", True), (3, "selective", True), (1, "none", False)):
         chosen = {"parallel.zero": zero, "training.recompute": recompute, "training.optimizer_barrier": barrier}
         chosen["schedule"] = {**dict.fromkeys(base["schedule"]), "name": schedule}
@@ -169,7 +193,14 @@ def test_no_estimate_lies_below_its_bounds(composed, schedule, stack):
 
 def test_the_bound_of_equal_stages_is_the_step_itself(composed):
     asked = composed(*SMALL, "costs=lecture", "stack=ideal", "cluster=dgx_h100", "cluster.gpus=4")
-    changes = {"parallel.p": 4, "parallel.t": 1, "parallel.d": 1, "parallel.v": 1, "parallel.zero": 0, "training.micro_batch": 1}
+    changes = {
+        "parallel.p": 4,
+        "parallel.t": 1,
+        "parallel.d": 1,
+        "parallel.v": 1,
+        "parallel.zero": 0,
+        "training.micro_batch": 1,
+    }
     (group,) = groups([Slice(Space(base=with_values(asked, changes)), 0, 1)])
     points = grid.points_of(group.like, legality.judge(group.like, group.numbers).numbers)
     low, made = bounds(points, priced(points)), evaluate_columns(points)
