@@ -21,6 +21,7 @@ __all__ = [
     "Estimate",
     "estimate",
     "make_schedule",
+    "plan",
     "read_schedule",
     "schedule_names",
     "simulate",
@@ -127,7 +128,54 @@ def sweep(
     return frame(study.evaluate(asked))
 
 
-def _asked(axes: dict[str, list[Any]], overrides: Sequence[str], **choices: Any) -> list[Space]:
+def plan(
+    model: str = "bloom_176b",
+    cluster: str = "jean_zay_a100",
+    parallel: str | Mapping[str, Any] | None = None,
+    training: str | Mapping[str, Any] | None = None,
+    schedule: str = "1f1b",
+    costs: str = "full",
+    stack: str | None = None,
+    overrides: Sequence[str] = (),
+    **asked: Any,
+) -> pd.DataFrame:
+    """The best of all layouts that fit, the best first, as rows of a sweep; none if nothing fits.
+
+    ``asked`` are keys of ``task.plan``: ``objective``, ``best``, ``headroom``, lists of ``t``, ``p``, …; what else there is
+    says ``conf/README.md``. ``parallel`` and ``schedule`` say what else a layout is, such as its ``rank_order``. Raises
+    ``ValueError`` for what cannot be asked.
+    """
+    from pipesim import compose
+    from pipesim.plan import best
+    from pipesim.results.schema import frame
+
+    axes: dict[str, list[Any]] = {}
+    (space,) = _asked(
+        axes,
+        model=model,
+        cluster=cluster,
+        schedule=schedule,
+        costs=costs,
+        stack=stack,
+        parallel=parallel,
+        training=training,
+        overrides=overrides,
+        base=[
+            "experiment=plan",
+            *(f"task.plan.{key}={compose.typed(_plain(key, value))}" for key, value in asked.items()),
+        ],
+    )
+    if axes:
+        raise Invalid(
+            [f"{key} is a list: what a plan may choose from is a list of its own, such as t=[1, 2]." for key in axes]
+        )
+    rows = best.ranked_rows(space.base)
+    return frame(rows).set_index("point_id").loc[[row["point_id"] for row in rows]].reset_index()
+
+
+def _asked(
+    axes: dict[str, list[Any]], overrides: Sequence[str], base: Sequence[str] = (), **choices: Any
+) -> list[Space]:
     """Spaces of all combinations; lists become axes, except the one list that is a value: a partition.
 
     Raises ``Invalid`` for whatever cannot be composed.
@@ -135,7 +183,7 @@ def _asked(axes: dict[str, list[Any]], overrides: Sequence[str], **choices: Any)
     from pipesim import compose, errors
 
     _refuse(overrides, compose.is_several)
-    fixed = list(overrides)
+    fixed = [*base, *overrides]
     for group, choice in choices.items():
         for key, value in _keyed(group, choice).items():
             if _is_several(key, value):

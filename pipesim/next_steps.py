@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipesim.report import command
 from pipesim.report.say import Lang, Say, speaker
 
 FILES: dict[str, tuple[str, str]] = {
@@ -85,6 +86,10 @@ def commands(
             say("other schedules", "其他调度"),
             _run(["-m", *(w for w in asked if not w.startswith("schedule")), "schedule=1f1b,vpp,zbv"]),
         )
+    elif about["kind"] == "plan":
+        if best is not None:
+            yield "the best, item by item", _run(command.words(best, about["config"], about["overrides"]))
+        yield "compared with another study", f"python experiments/report.py {_short(folder)} OTHER"
     elif about["kind"] == "sweep":
         if best is not None and (alone := _alone(asked, best)) is not None:
             yield say("the best of them, item by item", "其中最好的一个，逐项列出"), _run(alone)

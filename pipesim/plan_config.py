@@ -13,7 +13,8 @@ class PlanConf:
     """What is searched: every legal value of what is left null. ``best`` layouts are told.
 
     ``gpus`` are numbers of GPUs to try (null: the cluster's). ``headroom`` is the share of memory that stays free,
-    ``deadline_days`` goes with ``tokens``, and with the objective ``gpus``.
+    ``deadline_days`` goes with ``tokens``, and with the objective ``gpus``. ``prune`` leaves out what bounds show to be
+    slower than the best, which changes none of them.
     """
 
     objective: str = "step_time"
@@ -36,6 +37,7 @@ class PlanConf:
     framework_rules: bool = True
     tokens: float | None = None
     deadline_days: float | None = None
+    prune: bool = True
 
 
 @dataclass

@@ -13,7 +13,7 @@ from pipesim.calibrate import evidence
 from pipesim.checks import Invalid, suggest
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
-from pipesim.plan import grid
+from pipesim.plan import best, grid, question, search
 from pipesim.plan.space import Space, cut, total
 from pipesim.report import figures, html, markdown, paper, terminal, trace, viewer
 from pipesim.report.document import Document
@@ -27,6 +27,7 @@ from pipesim.results.folder import Staging, StudyFolderError
 from pipesim.results.schema import Row
 from pipesim.sweeping import Sweep
 from pipesim.swept import with_told
+from pipesim.tasks.plan_page import page as plan_page
 
 LANGUAGES = ("en", "zh")
 HELD = ("stage_activation", "rank_memory")
@@ -42,13 +43,18 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
     the study is written if any of its points failed, ``Stopped`` if it was stopped and something of it is kept.
     """
     first = _common(spaces)
+    kind = _kind(first, spaces, swept)
+    if kind == "plan":
+        spaces = search.spaces(first)
     if first["study"]["dry_run"]:
         counted = dry_run.count(spaces, lambda slices: grid.evaluate(slices, details=False))
         terminal.print_document(dry_run.document(counted))
         return None
     tracking.check(first["study"])
+    if kind == "plan":  # whose words all have columns
+        wanted = best.wanted_of(first)
+        return _swept(Sweep(spaces=spaces, config=first, overrides=overrides, runs=False, wanted=wanted), kind)
     spaces = with_told(spaces)
-    kind = _kind(first, spaces, swept)
     if kind in ("sweep", "runs"):
         return _swept(Sweep(spaces=spaces, config=first, overrides=overrides, runs=kind == "runs"), kind)
     if first["resume"] is not None:
@@ -81,10 +87,10 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
             measured.write(took, staging.path)
         notes = _finish(staging, rows, document, about)
     assert staging.final is not None
-    best = rows[0] if kind == "layout" else None
-    _say(document, [*notes, *next_steps.lines(about, best, staging.final, document.language)], staging.final)
+    shown = rows[0] if kind == "layout" else None
+    _say(document, [*notes, *next_steps.lines(about, shown, staging.final, document.language)], staging.final)
     counts = Counter(row["status"] for row in rows)
-    tracking.log(first["study"], about, best or (took or [{}])[0], counts, staging.final)
+    tracking.log(first["study"], about, shown or (took or [{}])[0], counts, staging.final)
     _tell_failed(counts, staging.final)
     return staging.final
 
@@ -104,14 +110,17 @@ def _swept(sweep: Sweep, kind: str) -> Path:
             took = [{**each.measured, "point_id": each.asked[:16]} for each in made if each.measured]
             measured.write(took, staging.path)
             document = runs_page(rows, {each["point_id"]: each for each in took}, kept.counts, about)
+        elif kind == "plan":
+            document = plan_page(rows, about)
         else:
             document = _sweep_page(rows, about, kept.counts)
         notes = _finish(staging, rows, document, about)
     assert staging.final is not None
-    best = next((row for row in ranked(rows) if row["fits"]), None) if kind == "sweep" else None
-    more = [*sweeping.told(about), *notes, *next_steps.lines(about, best, staging.final, document.language)]
+    order = question.ranked(sweep.config, rows) if kind == "plan" else [row for row in ranked(rows) if row["fits"]]
+    first = next(iter(order), None) if kind in ("sweep", "plan") else None
+    more = [*sweeping.told(about), *notes, *next_steps.lines(about, first, staging.final, document.language)]
     _say(document, more, staging.final)
-    tracking.log(sweep.config["study"], about, best or {}, about.get("evaluated") or kept.counts, staging.final)
+    tracking.log(sweep.config["study"], about, first or {}, about.get("evaluated") or kept.counts, staging.final)
     _tell_failed(kept.counts, staging.final)
     return staging.final
 
@@ -123,7 +132,7 @@ def _kind(config: Mapping[str, Any], spaces: Sequence[Space], swept: bool) -> st
     if task is None:
         return "sweep" if swept else "layout"
     if total(spaces) == 1:
-        return "task"
+        return "plan" if task == "plan" else "task"
     if task not in tasks.SWEPT:
         raise Invalid([f"experiment={task} is one study and cannot be swept. Nearest: run it once for each point."])
     return "runs"
@@ -139,6 +148,8 @@ def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:
     """What a layout's study says, or a small sweep's; the same from a fresh evaluation and from its table."""
     if kind == "layout" and rows[0]["status"] != "failed":
         return layout_page(rows[0], *pipeline(rows[0]), about)
+    if kind == "plan":
+        return plan_page(rows, about)
     return sweep_page(rows, about)
 
 
@@ -253,7 +264,7 @@ def _common(spaces: Sequence[Space]) -> dict[str, Any]:
 def _name(kind: str, first: Mapping[str, Any], spaces: Sequence[Space]) -> str:
     if kind == "demo":
         return "demo-" + "-".join(name for name, conf in first["demo"].items() if conf is not None)
-    if kind in ("task", "runs"):
+    if kind in ("task", "runs", "plan"):
         return str(tasks.chosen(first))
     if first["grid"] is not None:
         return str(first["grid"]["name"])

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pipesim import tasks
 from pipesim.checks import Invalid
 from pipesim.plan import grid
+from pipesim.plan.best import Wanted, best
 from pipesim.plan.space import Slice, Space
 from pipesim.results import parts, schema
 from pipesim.results.parts import Made
@@ -30,7 +31,9 @@ MOST_AT_ONCE = 1024
 
 
 class Part(NamedTuple):
-    """``asked`` is the hash of the slices, ``code`` that of the version; ``runs`` is whether its points really run."""
+    """``asked`` is the hash of the slices, ``code`` that of the version; ``runs`` is whether its points really run, ``wanted``
+    what alone is kept of them.
+    """
 
     number: int
     slices: tuple[Slice, ...]
@@ -40,6 +43,7 @@ class Part(NamedTuple):
     runs: bool
     fail_fast: bool
     folder: str
+    wanted: Wanted | None = None
 
 
 def make(part: Part) -> Made:
@@ -51,9 +55,16 @@ def make(part: Part) -> Made:
     done = parts.kept(folder, part.number, part.asked)
     if done is not None and done.code == part.code:
         return done
+    measured: Mapping[str, Any] = {}
+    counts = None
     with _logged() as log:
-        table, measured = _run(part.slices, part.asked) if part.runs else (_evaluated(part), {})
-    return parts.keep(folder, part.number, part.asked, part.code, table, log.getvalue(), measured)
+        if part.wanted is not None:
+            table, counts = best(part.slices, part.wanted)
+        elif part.runs:
+            table, measured = _run(part.slices, part.asked)
+        else:
+            table = _evaluated(part)
+    return parts.keep(folder, part.number, part.asked, part.code, table, log.getvalue(), measured, counts)
 
 
 def _evaluated(part: Part) -> pa.Table:
@@ -93,7 +104,7 @@ def _space(space: Space, known: dict[int, str]) -> str:
     if id(space) not in known:
         told = {field.name: getattr(space, field.name) for field in dataclasses.fields(space)}
         told["base"] = {key: value for key, value in space.base.items() if key not in NOT_ASKED}
-        text = json.dumps(told, sort_keys=True, default=dataclasses.asdict)
+        text = json.dumps(told, sort_keys=True, default=lambda axis: {"keys": axis.keys, "values": axis.values})
         known[id(space)] = hashlib.sha256(text.encode()).hexdigest()
     return known[id(space)]
 

@@ -10,20 +10,23 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipesim import engines, progress
 from pipesim.checks import Invalid
 from pipesim.errors import FAILED, STOPPED, Stopped
+from pipesim.plan import search
+from pipesim.plan.best import Wanted, thinned
 from pipesim.plan.keep import Keeper
 from pipesim.plan.space import PART, Slice, Space, cut, total
 from pipesim.report.formats import clean
 from pipesim.results import folder as folders
-from pipesim.results import manifest, parts, store
+from pipesim.results import manifest, parts, schema, store
 from pipesim.results.folder import Staging
 from pipesim.results.kept_rows import Kept
 from pipesim.results.parts import Made
@@ -40,12 +43,16 @@ BEGUN = "begun.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What is asked. ``config`` is the first point's; ``runs`` is whether points really run, so that each is a part."""
+    """What is asked. ``config`` is the first point's; ``runs`` is whether points really run, so that each is a part;
+    ``wanted`` is what alone is kept of a plan. ``known`` are hashes of the spaces.
+    """
 
     spaces: Sequence[Space]
     config: Mapping[str, Any]
     overrides: Sequence[str]
     runs: bool
+    wanted: Wanted | None = None
+    known: dict[int, str] = field(default_factory=dict)
 
     @property
     def points(self) -> int:
@@ -63,17 +70,18 @@ class Sweep:
     @property
     def details(self) -> bool:
         wanted: bool | None = self.config["study"]["details"]
-        return self.points <= MOST_WITH_DETAILS if wanted is None else wanted
+        return self.points <= MOST_WITH_DETAILS and self.wanted is None if wanted is None else wanted
 
     def parts(self, folder: Path) -> Iterator[Part]:
-        code, known = version(), dict[int, str]()
+        code, known = version(), self.known
         for number, start in enumerate(range(0, self.points, self.part)):
             slices = tuple(cut(self.spaces, start, start + self.part))
             if self.runs:
                 slices = tuple(Slice(Space(base=each.space.config(each.start)), 0, 1) for each in slices)
                 known = {}
             fail_fast = bool(self.config["fail_fast"])
-            yield Part(number, slices, asked(slices, known), code, self.details, self.runs, fail_fast, str(folder))
+            question = asked(slices, known)
+            yield Part(number, slices, question, code, self.details, self.runs, fail_fast, str(folder), self.wanted)
 
 
 @contextmanager
@@ -138,17 +146,25 @@ def together(sweep: Sweep, staging: Staging, done: Sequence[Made]) -> tuple[Kept
     keep = (sweep.config["grid"] or {}).get("keep")
     keeper = None if keep is None else Keeper(keep)
     wanted = sweep.config["study"]["csv"]
-    csv = (keeper is not None or evaluated.total() <= MOST_IN_CSV) if wanted is None else wanted
+    few = keeper is not None or sweep.wanted is not None or evaluated.total() <= MOST_IN_CSV
+    csv = few if wanted is None else wanted
     logs = []
+    best: list[pa.Table] = []
     with store.Writer(staging.path, csv) as writer:
         for each in done:
             table, log = parts.read(folder, each.number)
-            if keeper is None:
+            logs.append(log)
+            if sweep.wanted is not None:
+                best.append(table)
+            elif keeper is None:
                 writer.add(table)
                 kept.add(table)
             else:
                 keeper.add(table)
-            logs.append(log)
+        if sweep.wanted is not None:
+            table = thinned(schema.sorted_table(pa.concat_tables(best)), sweep.wanted)
+            writer.add(table)
+            kept.add(table)
         if keeper is not None:
             writer.add(keeper.table())
             kept.add(keeper.table())
@@ -158,13 +174,16 @@ def together(sweep: Sweep, staging: Staging, done: Sequence[Made]) -> tuple[Kept
     about = {"points": sweep.points, "counts": dict(sorted(kept.counts.items())), "details": sweep.details, "csv": csv}
     if keeper is not None:
         about |= {"evaluated": dict(sorted(evaluated.items())), "kept": keeper.told()}
+    if sweep.wanted is not None:
+        values = {key: search.occurring(sweep.spaces, key) for key in search.ALL}
+        about |= {"searched": dict(sorted(evaluated.items())), "values": values}
     return kept, {**about, "code": code, "asked": identity(sweep)}
 
 
 def told(about: Mapping[str, Any]) -> list[str]:
     """What a sweep leaves out, and how to have it."""
     left_out = []
-    if not about["details"]:
+    if not about["details"] and "searched" not in about:
         left_out.append(
             f"Above {MOST_WITH_DETAILS:,} points the columns that say something of every rank and stage are empty; "
             "study.details=true fills them."
@@ -198,10 +217,9 @@ def begun(sweep: Sweep, staging: Staging) -> tuple[Sequence[str], Mapping[str, A
 
 def identity(sweep: Sweep) -> dict[str, Any]:
     """What must be the same for a study to be gone on with."""
-    known: dict[int, str] = {}
     spaces = hashlib.sha256()
     for each in sweep.spaces:
-        spaces.update(asked([Slice(each, 0, len(each))], known).encode())
+        spaces.update(asked([Slice(each, 0, len(each))], sweep.known).encode())
     names = ("numpy", "numba", "pyarrow")
     return {
         "points": sweep.points,

@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "compose": {"checks", "config", "errors", "specs", "schedules", "expand", "plan.axes", "plan.keep", "plan.names", "plan.space"},
     "progress": set(),
     "helping": set(),
-    "next_steps": {"report.say"},
+    "next_steps": {"report.say", "report.command"},
     "tracking": {"checks", "errors"},
     "dry_run": {"checks", "plan.space", "report.document"},
     "sweep_part": {"checks", "plan", "results", "tasks"},
@@ -79,7 +79,7 @@ ALLOWED: dict[str, set[str]] = {
     "comparing": {"checks", "config", "report", "results"},
     "api": {
         "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",
-        "plan.space",
+        "plan.space", "plan.best",
     },
     "__init__": {"api"},
     "hydra_plugins": {"checks", "specs", "compose", "expand", "study", "config", "errors"},

@@ -84,11 +84,10 @@ def _in_flight(kept: FloatArray, run: Run, members: IntArray) -> FloatArray:
     for order, own in zip(run.orders, members_of(order_of, len(run.orders)), strict=True):
         weights = [padded[own][:, column] for column in ranks.T]
         grows = order.growth["held"]
+        more = blocks[own, None] if grows.any() else None
         for j in range(order.held.shape[1]):
             held = (
-                (order.held[:, j, k] + blocks[own, None] * grows[:, j, k]) * weight
-                if grows.any()
-                else order.held[:, j, k] * weight
+                order.held[:, j, k] * weight if more is None else (order.held[:, j, k] + more * grows[:, j, k]) * weight
                 for k, weight in enumerate(weights)
             )
             most[own] = np.maximum(most[own], np.asarray(sum(held)))

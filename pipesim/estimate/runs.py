@@ -82,7 +82,7 @@ def runs(points: Points, prices: Prices) -> Iterator[Run]:
         shape = points.shapes[points.shape_of[points.cell_of[members[0]]]]
         cells, cell_of = codes(points.cell_of[members])
         op_s = np.ascontiguousarray(totals[:, cells].transpose(2, 0, 1)[list(shape.kind_of)].transpose(1, 0, 2))
-        standing_s, hop_s = _hops(points, prices, shape, cells, op_s)
+        standing_s, hop_s = handed_on(points, prices, shape, cells, op_s)
         times = [*(op_s if standing_s is None else standing_s)[:, :, 0], float(hop_s[0])]
         m = points.num_microbatches[members]
         sizes, size_of = codes(m)
@@ -97,7 +97,7 @@ def runs(points: Points, prices: Prices) -> Iterator[Run]:
         )  # fmt: skip
 
 
-def _hops(
+def handed_on(
     points: Points, prices: Prices, shape: Shape, cells: IntArray, op_s: FloatArray
 ) -> tuple[FloatArray | None, FloatArray]:
     """``standing_s`` and ``hop_s`` of a run."""

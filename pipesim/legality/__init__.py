@@ -6,11 +6,11 @@ import dataclasses
 
 from pipesim import schedules
 from pipesim.checks import Invalid
-from pipesim.legality.many import NONE, Judged, judge, partition_of, warning_of
+from pipesim.legality.many import NONE, Judged, filled_in, judge, partition_of, warning_of
 from pipesim.legality.rules import RULES
 from pipesim.specs import Point
 
-__all__ = ["NONE", "Judged", "judge", "micro_batches", "partition_of", "resolve", "warning_of"]
+__all__ = ["NONE", "Judged", "filled_in", "judge", "micro_batches", "partition_of", "resolve", "warning_of"]
 
 
 def resolve(point: Point) -> Point:

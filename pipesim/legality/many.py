@@ -40,7 +40,7 @@ def judge(like: Point, numbers: Mapping[str, IntArray]) -> Judged:
     """``numbers`` are columns (n,) of what ``LAYOUT`` and ``TRAINING`` name; d, v and seq_length may be ``NONE``.
     ``like`` is any of the points, of whose words the rules are asked.
     """
-    filled = _filled(like, numbers)
+    filled = filled_in(like, numbers)
     broken: list[tuple[str, ...]] = [()]
     which = np.zeros(len(filled["t"]), np.int64)
     for rule in RULES:
@@ -54,7 +54,8 @@ def judge(like: Point, numbers: Mapping[str, IntArray]) -> Judged:
     return Judged(filled, broken, which)
 
 
-def _filled(like: Point, numbers: Mapping[str, IntArray]) -> dict[str, IntArray]:
+def filled_in(like: Point, numbers: Mapping[str, IntArray]) -> dict[str, IntArray]:
+    """The numbers with d, v and seq_length where they are ``NONE``."""
     gpus = like.cluster.gpus
     cut = 1.0 * numbers["t"] * numbers["p"] * numbers["c"]  # products of whole numbers may not fit into 64 bits
     derived = np.where((cut <= gpus) & (gpus % cut == 0), gpus // cut, NONE).astype(np.int64)

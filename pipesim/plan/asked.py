@@ -88,7 +88,7 @@ def _group(space: Space, digits: Sequence[IntArray], changes: Mapping[str, Any],
         values, which = [config[part][name]], np.zeros(len(at), np.int64)
         for axis, digit in zip(space.axes, digits, strict=True):
             if key in axis.keys:
-                values, which = [value[axis.keys.index(key)] for value in axis.values], digit
+                values, which = _occurring([value[axis.keys.index(key)] for value in axis.values], digit)
         legal, problems = _checked(part, name, values)
         numbers[name] = legal[which]
         shown[name] = _fitting(values).take(pa.array(which))
@@ -108,6 +108,17 @@ def _group(space: Space, digits: Sequence[IntArray], changes: Mapping[str, Any],
         point_hashes=hashes,
         told=space.told,
     )
+
+
+def _occurring(values: list[Any], which: IntArray) -> tuple[list[Any], IntArray]:
+    """Of many whole numbers those that occur, each once, and which each point has."""
+    if len(values) < 64 or set(map(type, values)) != {int}:
+        return values, which
+    try:
+        numbers, found = np.unique(np.array(values, np.int64)[which], return_inverse=True)
+    except OverflowError:
+        return values, which
+    return numbers.tolist(), found
 
 
 def _checked(part: str, name: str, values: Sequence[Any]) -> tuple[IntArray, list[tuple[int, str]]]:

@@ -62,7 +62,7 @@ def _evaluate(like: Point, numbers: Mapping[str, IntArray], at: IntArray, rows: 
     if not len(at):
         return
     try:
-        points = _points(like, numbers)
+        points = points_of(like, numbers)
         rows.fill(at, points, evaluate_columns(points, details), details)
     except Deadlock as error:
         rows.refuse(at, np.full(len(rows), str(error), object))
@@ -75,7 +75,8 @@ def _evaluate(like: Point, numbers: Mapping[str, IntArray], at: IntArray, rows: 
             _evaluate(like, {name: values[half] for name, values in numbers.items()}, at[half], rows, details)
 
 
-def _points(like: Point, numbers: Mapping[str, IntArray]) -> Points:
+def points_of(like: Point, numbers: Mapping[str, IntArray]) -> Points:
+    """Legal points that share the words of ``like``, from their numbers: columns (n,), none of them missing."""
     m = numbers["global_batch"] // (numbers["micro_batch"] * numbers["d"])
     priced = {**numbers, "num_microbatches": priced_micro_batches(like, numbers["p"], m)}
     del priced["global_batch"]

@@ -92,7 +92,7 @@ class Keeper:
         groups = _groups([table[name].take(fits) for name in self.per], len(fits))
         kept[fits[_top(groups, _numbers(table[self.by].take(fits), self.sign), self.top)]] = True
         if self.pareto:
-            kept[fits[_front(groups, *(_numbers(table[name].take(fits)) for name in FRONT))]] = True
+            kept[fits[front(groups, *(_numbers(table[name].take(fits)) for name in FRONT))]] = True
         return kept
 
 
@@ -127,7 +127,7 @@ def _top(groups: IntArray, values: NDArray[np.float64], count: int) -> IntArray:
     return ranked[place < count]
 
 
-def _front(
+def front(
     groups: IntArray, gpus: NDArray[np.float64], step: NDArray[np.float64], memory: NDArray[np.float64]
 ) -> list[int]:
     """Rows of each group that no other row dominates: at most as much of everything and less of something.

@@ -15,7 +15,9 @@ from pipesim.results.folder import durable
 
 
 class Made(NamedTuple):
-    """A part that is safe on the disk. ``code`` is the version of what made it, ``counts`` are of its rows by status."""
+    """A part that is safe on the disk. ``code`` is the version of what made it, ``counts`` are of its rows by status, or of
+    what became of its points.
+    """
 
     number: int
     asked: str
@@ -25,11 +27,21 @@ class Made(NamedTuple):
 
 
 def keep(
-    folder: Path, number: int, asked: str, code: str, table: pa.Table, log: str, measured: Mapping[str, Any]
+    folder: Path,
+    number: int,
+    asked: str,
+    code: str,
+    table: pa.Table,
+    log: str,
+    measured: Mapping[str, Any],
+    counts: Mapping[str, int] | None = None,
 ) -> Made:
-    """Writes a part so that it is there whole or not at all. ``asked`` is a hash of what its rows answer."""
+    """Writes a part so that it is there whole or not at all. ``asked`` is a hash of what its rows answer; ``counts`` are
+    given where the table keeps only some of what was counted.
+    """
     files = _files(folder, number)
-    counts = {each["values"]: each["counts"] for each in table["status"].value_counts().to_pylist()}
+    if counts is None:
+        counts = {each["values"]: each["counts"] for each in table["status"].value_counts().to_pylist()}
     counts = dict(sorted(counts.items()))
     repeated = [field.name for field in table.schema if field.type == pa.string() and field.name != "point_id"]
     durable(

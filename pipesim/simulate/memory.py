@@ -100,11 +100,11 @@ def _greatest(counts: IntArray) -> IntArray:
     """The rows that no other row reaches in every column."""
     if not counts.size:
         return np.zeros((1, counts.shape[1]), np.int64)
-    rows = counts.max(axis=0, keepdims=True) if counts.shape[1] == 1 else np.unique(counts, axis=0)[::-1]
+    rows = counts[np.argsort(-counts.sum(axis=1), kind="stable")]
     kept: list[IntArray] = []
-    for row in rows:
-        if not any((row <= other).all() for other in kept):
-            kept.append(row)
+    while len(rows):  # by falling sums: no later row exceeds the first in every column
+        kept.append(rows[0])
+        rows = rows[(rows > rows[0]).any(axis=1)]
     return np.array(kept)
 
 

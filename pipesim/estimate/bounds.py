@@ -1,0 +1,156 @@
+"""What a step takes and a rank holds at the very least, from prices alone: no order is made, nothing is simulated."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipesim.costs.columns import FloatArray, alike
+from pipesim.costs.prices import Prices
+from pipesim.estimate.points import Points, Shape
+from pipesim.estimate.runs import handed_on, members_of, summed
+from pipesim.schedules import peak_inflight
+from pipesim.schedules.action import IntArray
+from pipesim.schedules.families import FAMILIES, WAVES
+
+ROUNDING = 1e-9
+"""By this share a bound is lowered, so that sums of another order cannot pass it."""
+
+OTHER_ORDERS = ("auto", "custom", "seq1f1b", "naive")
+"""Schedules whose memory law is not asked, and with other ways of passing micro-batches on than whole ones in turn."""
+TWO_WAYS = ("dualpipe", "chimera")
+"""Schedules that start from both ends: a rank runs half of the micro-batches of each of its two stages."""
+
+
+class Bounds(NamedTuple):
+    """Of each point, shape (n,): no estimate of it is smaller."""
+
+    step_time_s: FloatArray
+    memory_bytes: FloatArray
+
+
+class Ranks(NamedTuple):
+    """The kinds of a pipeline's ranks: those with stages of the same kinds do and hold as much."""
+
+    kinds: IntArray
+    """The kinds of their stages, shape (kinds of ranks, v)."""
+    stages: IntArray
+    """Those of one rank of each kind."""
+    kind_of: IntArray
+    """Of each rank."""
+    latest: IntArray
+    """Of each kind the first stage of that rank where the first micro-batch comes last."""
+    every: IntArray
+    """The stages of every rank, shape (p, v)."""
+
+
+def bounds(points: Points, prices: Prices) -> Bounds:
+    """Whatever the order, a rank cannot start before the first micro-batch has come to it, runs everything of its own,
+    and after it the last gradient goes back to the first stage; and all that a rank keeps of one micro-batch is held at
+    once, before its first backward.
+    """
+    found = Bounds(np.zeros(len(points)), np.zeros(len(points)))
+    totals = np.stack([np.asarray(sum(items.values())) for items in prices.seconds])  # (3, cells, kinds)
+    for members in members_of(points.shape_of[points.cell_of]):
+        shape = points.shapes[points.shape_of[points.cell_of[members[0]]]]
+        cells, of = np.unique(points.cell_of[members], return_inverse=True)
+        m, ranks = points.num_microbatches[members], _ranks(shape)
+        op_s = totals[:, cells][:, :, list(shape.kind_of)].transpose(0, 2, 1)
+        found.step_time_s[members] = _step_s(points, prices, shape, cells, of, op_s, m, ranks)
+        found.memory_bytes[members] = _memory(points, prices, shape, cells, of, m, ranks)
+    return Bounds(*(values * (1 - ROUNDING) for values in found))
+
+
+def _step_s(
+    points: Points,
+    prices: Prices,
+    shape: Shape,
+    cells: IntArray,
+    of: IntArray,
+    op_s: FloatArray,
+    m: IntArray,
+    ranks: Ranks,
+) -> FloatArray:
+    standing_s, _ = handed_on(points, prices, shape, cells, op_s)
+    if standing_s is None:
+        pipeline_s = _pipeline_s(points, shape, op_s, m, of, ranks.stages, ranks.latest)
+    else:  # what a stage waits for depends on where its neighbours are
+        pipeline_s = _pipeline_s(points, shape, standing_s, m, of, ranks.every, ranks.every[:, 0])
+    exchange_s, updating_s = (summed(each[cells], ranks.kinds) for each in (prices.dp_s, prices.optimizer_s))
+    if points.like.schedule in TWO_WAYS:  # a rank has what two stages exchange, this one among them
+        return pipeline_s + prices.step_s
+    if points.cut.zero == 3:
+        busy_s = m[:, None] * _on_ranks(op_s.sum(axis=0), ranks.stages)[of]
+        exposed_s = (busy_s + exchange_s[of]).max(axis=1) - busy_s.max(axis=1)
+    else:
+        exposed_s = exchange_s.max(axis=1)[of]
+    return np.asarray(pipeline_s + exposed_s + updating_s.max(axis=1)[of] + prices.step_s)
+
+
+def _pipeline_s(
+    points: Points, shape: Shape, op_s: FloatArray, m: IntArray, of: IntArray, stages: IntArray, first: IntArray
+) -> FloatArray:
+    """``op_s`` (3, stages, cells), of which m micro-batches are run on ranks with these ``stages`` (ranks, v)."""
+    like, work_s = points.like, op_s.sum(axis=0)
+    if like.schedule in (*TWO_WAYS, *OTHER_ORDERS):
+        return np.asarray(m * work_s.sum(axis=0)[of] / shape.p)
+    busy_s = _on_ranks(work_s, stages)
+    if not like.training.optimizer_barrier:  # fill and drain of neighbouring steps overlap
+        return np.asarray(m * busy_s.max(axis=1)[of])
+    split = FAMILIES[like.schedule].split  # weight gradients may come after everything else
+    fill_s = op_s[0] if split else work_s
+    before_s = (np.cumsum(fill_s, axis=0) - fill_s)[first].T
+    return np.asarray((m[:, None] * busy_s[of] + before_s[of]).max(axis=1))
+
+
+def _memory(
+    points: Points, prices: Prices, shape: Shape, cells: IntArray, of: IntArray, m: IntArray, ranks: Ranks
+) -> FloatArray:
+    still = (
+        prices.weights_bytes
+        + prices.gradients_bytes
+        + prices.optimizer_bytes
+        + prices.logits_bytes
+        + prices.buffer_bytes
+    )
+    kept = prices.kept_bytes[cells]
+    one, least = summed(kept, ranks.kinds), _of_stages(np.minimum, kept, ranks)
+    working = _of_stages(np.maximum, prices.working_bytes[cells], ranks)
+    held = np.maximum(one[of], _in_flight(points, shape, m, ranks) * least[of])
+    total = (1 + prices.slack) * ((summed(still[cells], ranks.kinds) + working)[of] + held) + prices.context_bytes
+    return np.asarray(total.max(axis=1))
+
+
+def _in_flight(points: Points, shape: Shape, m: IntArray, ranks: Ranks) -> FloatArray:
+    """The most that the schedule's memory law gives a rank of each kind, for every point: (n, kinds of ranks)."""
+    like = points.like
+    if like.schedule in (*TWO_WAYS, *OTHER_ORDERS, *WAVES):  # no rank of a wave need reach what the law allows it
+        return np.ones((len(m), len(ranks.kinds)))
+    sizes, which = np.unique(m, return_inverse=True)
+    most = np.zeros((len(sizes), len(ranks.kinds)))
+    for row, size in zip(most, sizes.tolist(), strict=True):
+        np.maximum.at(row, ranks.kind_of, peak_inflight(like.schedule, shape.p, size, shape.v, **dict(like.options)))
+    return np.asarray(most[which])
+
+
+def _ranks(shape: Shape) -> Ranks:
+    by_rank = np.argsort(shape.rank_of, kind="stable").reshape(shape.p, -1)
+    kinds = np.array(shape.kind_of)[by_rank]
+    at, kind_of = alike(np.sort(kinds, axis=1))
+    latest = np.zeros(len(at), np.int64)
+    np.maximum.at(latest, kind_of, by_rank[:, 0])
+    return Ranks(kinds[at], by_rank[at], kind_of, latest, by_rank)
+
+
+def _on_ranks(of_stages: FloatArray, stages: IntArray) -> FloatArray:
+    """(stages, cells) summed over those of each rank (ranks, v): (cells, ranks)."""
+    return np.asarray(sum(of_stages[column] for column in stages.T)).T
+
+
+def _of_stages(choose: np.ufunc, of_kind: FloatArray, ranks: Ranks) -> FloatArray:
+    """The least or the most of (cells, kinds of stages) on a rank of each kind."""
+    found = of_kind[:, ranks.kinds[:, 0]]
+    for column in ranks.kinds.T[1:]:
+        found = choose(found, of_kind[:, column])
+    return np.asarray(found)
