@@ -135,18 +135,19 @@ class Peak(NamedTuple):
 
 
 def peak(timeline: Timeline, stage_bytes: Sequence[float], rank: int) -> Peak | None:
-    """The first such moment; None for a rank without work. ``stage_bytes`` are of one micro-batch on each stage."""
+    """The first such moment; None for a rank that keeps nothing. ``stage_bytes`` are of one micro-batch on each stage."""
     schedule, one = timeline.schedule, held_change(timeline.schedule)
-    each = np.array(stage_bytes)[schedule.stage] / schedule.segments
-    when_s, held = curve(schedule, timeline.start_s, timeline.end_s, one * each, rank)
+    weights = np.array(stage_bytes)[schedule.stage] / schedule.segments
+    when_s, held = curve(schedule, timeline.start_s, timeline.end_s, one * weights, rank)
     if not len(held):
         return None
     first = int(np.argmax(held >= held.max() * (1 - 1e-9)))
     start, stop = (int(each) for each in schedule.rank_start[rank : rank + 2])
-    begun = next(i for i in range(start, stop) if timeline.start_s[i] == when_s[first] and one[i] > 0)
-    _, count = curve(schedule, timeline.start_s, timeline.end_s, one, rank)
+    stored = np.flatnonzero((one > 0) & (timeline.start_s <= when_s[first]))
+    stored = stored[(start <= stored) & (stored < stop)]
+    freed = ((one < 0) & (timeline.end_s <= when_s[first]))[start:stop].sum()
     at_s = float(when_s[first] - timeline.start_s.min())
-    return Peak(at_s, str(schedule.action(begun)), round(float(count[first])), float(held[first]))
+    return Peak(at_s, str(schedule.action(int(stored[-1]))), int(len(stored) - freed), float(held[first]))
 
 
 def peaks(row: Row, timeline: Timeline, held: Sequence[Mapping[str, float]], say: Say) -> Table:
