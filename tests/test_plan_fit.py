@@ -47,6 +47,7 @@ def settings(answer: Fit, kind: str) -> dict[str, Any]:
     return next((dict(change.settings) for change in answer.changes if change.kinds == (kind,)), {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [("parallel.t=2",), TIGHT])
 def test_every_change_fits_when_it_is_asked_itself_and_the_asked_layout_does_not(asked: tuple[str, ...]) -> None:
     answer = found(*asked)
@@ -58,6 +59,7 @@ def test_every_change_fits_when_it_is_asked_itself_and_the_asked_layout_does_not
         assert (again["memory_bytes"], again["step_time_s"]) == (change.row["memory_bytes"], change.row["step_time_s"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "asked"),
     [("parallel.t", TIGHT), ("parallel.p", ("parallel.t=2",)), ("training.micro_batch", TIGHT),
@@ -73,6 +75,7 @@ def test_no_smaller_change_of_its_kind_fits(key: str, asked: tuple[str, ...]) ->
     assert not any(each["fits"] for each in rows)
 
 
+@pytest.mark.slow
 def test_the_cheapest_is_the_fastest_on_the_same_machines() -> None:
     answer = found(*TIGHT)
     here = [each for each in answer.changes if each.kinds[0] not in ELSEWHERE]
@@ -81,6 +84,7 @@ def test_the_cheapest_is_the_fastest_on_the_same_machines() -> None:
     assert answer.pair is None
 
 
+@pytest.mark.slow
 def test_a_pair_is_looked_for_where_no_change_does_alone() -> None:
     asked = (*DENSE, "cluster.gpus=32", "parallel.p=2", "training.global_batch=128", "training.micro_batch=4")
     answer = found(*asked)
@@ -96,6 +100,7 @@ def test_a_layout_that_fits_or_breaks_a_rule_needs_no_way_out() -> None:
     assert fit(plain("parallel.t=5")) is None
 
 
+@pytest.mark.slow
 def test_what_the_framework_cannot_run_is_no_way_out() -> None:
     """Megatron-DeepSpeed refuses ZeRO 2 and 3 beside a pipeline and has neither other schedules nor context parallelism."""
     free = with_values(plain("parallel.t=2"), {"stack.framework": None})
@@ -111,6 +116,7 @@ def test_an_explicit_d_gives_way_to_other_degrees() -> None:
     assert settings(found("parallel.t=2"), "t") == {"parallel.t": 4}
 
 
+@pytest.mark.slow
 def test_more_virtual_stages_make_an_interleaved_pipeline_fit() -> None:
     """A user's 70B fine-tune ran out of memory with v=5 and ran with v=10 (NVIDIA-NeMo/Megatron-Bridge pull 3107): rank 0
     holds 23 chunks of 4 layers, or 43 of 2, in 1F1B 80 layers.
@@ -192,7 +198,8 @@ def test_end_stages_carry_the_embedding_and_the_context_is_a_line_of_its_own() -
     states = [sum(items[item] for item in ("weights", "gradients", "optimizer")) for items in held]
     middle, first = 2 * (12 * 11600**2 + 13 * 11600) / 4, 50256 * 11600 / 4
     assert states[1] == pytest.approx(18 * middle, rel=2e-3)
-    assert states[0] == pytest.approx(18 * (middle + first), rel=2e-2)  # learned positions too
+    positions = 2048 * 11600  # which the notes leave out
+    assert states[0] == pytest.approx(18 * (middle + first + positions), rel=2e-3)
     assert {items["context"] for items in held} == {1.27e9}
 
 
@@ -225,6 +232,7 @@ def test_the_config_behind_a_row_is_found_from_the_first_point() -> None:
     assert config_behind(rows[0], {"lang": "en"}) is None
 
 
+@pytest.mark.slow
 def test_of_a_sweep_without_a_layout_that_fits_the_nearest_have_ways_out() -> None:
     rows = ranked(grid.rows([plain("parallel.t=2", f"parallel.p={p}") for p in (6, 12)]))
     sure, ways = fitting.of_sweep(rows, plain())

@@ -172,7 +172,7 @@ def chances(order: Sequence[Row], sure: Mapping[str, Any] | None, named: Named, 
     rows = [row for row in order if row["fits"]]
     lines = tuple(
         (named(row), rows[0]["tokens_per_s"] / row["tokens_per_s"] - 1, best, beaten if k else None)
-        for k, (row, best, beaten) in enumerate(zip(rows, sure["best"], sure["beaten"], strict=True))
+        for k, (row, best, beaten) in enumerate(zip(rows[:MOST_CHANCES], sure["best"], sure["beaten"], strict=False))
     )
     table = Table(
         title=say("How sure the order is", "名次有多可靠"),
@@ -182,7 +182,7 @@ def chances(order: Sequence[Row], sure: Mapping[str, Any] | None, named: Named, 
             Column(title=say("truly the fastest", "真正最快"), kind="percent"),
             Column(title=say("the first is faster", "第一名更快"), kind="percent"),
         ),
-        rows=lines[:MOST_CHANCES],
+        rows=lines,
         slug="chances",
         note=say(
             "Chances, from how far the errors of two layouts of one question differ in published runs: what layouts share moves "
