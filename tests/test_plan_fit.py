@@ -111,6 +111,7 @@ def test_what_the_framework_cannot_run_is_no_way_out() -> None:
     assert settings(answer, "zero") == {"parallel.zero": 2}
 
 
+@pytest.mark.slow
 def test_an_explicit_d_gives_way_to_other_degrees() -> None:
     assert settings(found("parallel.t=2", "parallel.d=16"), "t") == {"parallel.t": 4, "parallel.d": 8}
     assert settings(found("parallel.t=2"), "t") == {"parallel.t": 4}
