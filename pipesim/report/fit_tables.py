@@ -38,25 +38,20 @@ WayOut = Mapping[str, Any]
 
 
 def way_out(found: WayOut, say: Say) -> str:
-    """What lacks and the cheapest change on the same machines, in a sentence."""
+    """The cheapest change on the same machines, in a sentence."""
     asked, best = found["asked"], found["cheapest"]
-    missing = show(asked["memory_bytes"] - asked["memory_limit_bytes"], "bytes")
     if best is None:
-        elsewhere = say(
-            " Only other machines do, see below." if found["changes"] else "",
-            "只有换机器才行，见下表。" if found["changes"] else "",
-        )
+        elsewhere = say(" Other machines do, see below.", "换机器可以，见下表。") if found["changes"] else ""
         return say(
-            f"{missing} are missing, and on these machines no single change and no pair that was tried makes it fit."
-            f"{elsewhere}",
-            f"缺 {missing}；在这些机器上，试过的任何单项或两项改变都放不下。{elsewhere}",
+            f"On these machines no single change and no pair that was tried makes it fit.{elsewhere}",
+            f"在这些机器上，试过的任何单项或两项改变都放不下。{elsewhere}",
         )
     held, step = show(best["row"]["memory_bytes"], "bytes"), show(best["row"]["step_time_s"], "seconds")
     slower = _more(best["row"]["step_time_s"] / asked["step_time_s"], say)
     return say(
-        f"{missing} are missing. The cheapest way to make it fit on the same machines: {_settings(best)}: {held}, {step} a "
-        f"step, {slower} than asked.",
-        f"缺 {missing}。同样机器上最省的办法：{_settings(best)}：{held}，每步 {step}，比原来{slower}。",
+        f"The cheapest way to make it fit on the same machines is {_settings(best)}: {held}, {step} a step, {slower} than "
+        "asked.",
+        f"同样机器上最省的办法是 {_settings(best)}：{held}，每步 {step}，比原来{slower}。",
     )
 
 
