@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs_
-from pipesim import demos, dry_run, legality, next_steps, sweeping, tasks, tracking
+from pipesim import demos, dry_run, fitting, legality, next_steps, sweeping, tasks, tracking
 from pipesim.calibrate import evidence
 from pipesim.checks import Invalid, suggest
 from pipesim.errors import FailedPoints
@@ -147,10 +147,10 @@ def evaluate(spaces: Sequence[Space]) -> list[Row]:
 def page(kind: str, rows: Sequence[Row], about: Mapping[str, Any]) -> Document:
     """What a layout's study says, or a small sweep's; the same from a fresh evaluation and from its table."""
     if kind == "layout" and rows[0]["status"] != "failed":
-        return layout_page(rows[0], *pipeline(rows[0]), about)
+        return layout_page(rows[0], *pipeline(rows[0]), about, *fitting.of_layout(rows[0], about["config"]))
     if kind == "plan":
         return plan_page(rows, about)
-    return sweep_page(rows, about)
+    return _sweep_page(rows, about, Counter(row["status"] for row in rows))
 
 
 def render_again(folder: Path) -> None:
@@ -184,7 +184,7 @@ def render_again(folder: Path) -> None:
 def _sweep_page(rows: Sequence[Row], about: Mapping[str, Any], counts: Mapping[str, int]) -> Document:
     """``counts`` are of the table; what a grid evaluated and kept not stands in ``about``."""
     counts = about.get("evaluated") or counts
-    return sweep_page(rows, about, counts)
+    return sweep_page(rows, about, counts, *fitting.of_sweep(ranked(rows), about.get("first_point") or about["config"]))
 
 
 def rendered(document: Document, rows: Sequence[Row], kind: str) -> dict[str, str | bytes]:

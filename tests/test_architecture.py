@@ -74,8 +74,9 @@ ALLOWED: dict[str, set[str]] = {
     "demos": {"checks", "specs", "spec_config", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
-        "tasks", "sweeping", "compose", "dry_run", "next_steps", "tracking", "calibrate.evidence",
+        "tasks", "sweeping", "compose", "dry_run", "fitting", "next_steps", "tracking", "calibrate.evidence",
     },
+    "fitting": {"config", "legality", "estimate", "plan"},
     "comparing": {"checks", "config", "report", "results"},
     "api": {
         "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipesim import compose, config, study
 from pipesim.calibrate.intervals import REASONS
+from pipesim.plan import stability
 from pipesim.plan.space import Space
 from pipesim.report import sweep_answer, sweep_charts
 from pipesim.report.document import Bars, Chart, Curves, Document, HeatMap, Parallel, Picture, Table, TimelineView
@@ -92,13 +93,17 @@ def test_the_answer_comes_first_and_its_numbers_are_those_of_the_table(swept: Do
     assert f" is {slower} slower." in text
 
 
-def test_layouts_whose_intervals_overlap_are_called_not_distinguishable(swept: Document) -> None:
+def test_the_answer_says_how_sure_it_is_and_what_cannot_be_told_apart(swept: Document) -> None:
     fits = [row for row in ranked(asked(*SWEPT)[1]) if row["fits"]]
-    alike = sum(row["step_time_lo_s"] <= fits[0]["step_time_hi_s"] for row in fits[1:])
+    sure = stability.of(fits)
+    assert sure is not None
     text = next(block for block in swept.sections[0].blocks if str(block).startswith("How sure"))
-    assert fits[1]["step_time_lo_s"] <= fits[0]["step_time_hi_s"]
-    assert "not distinguishable" in text
-    assert f"Of the {len(fits) - 1} other layouts that fit, the intervals of {alike} overlap" in text
+    chances = [f"{100 * chance:.0f} %" for chance in (sure.best[0], sure.beaten[1])]
+    assert f"truly the fastest is {chances[0]}, that it is faster than the runner-up {chances[1]}." in text
+    assert f"{len(sure.alike)} of the {len(fits) - 1} other layouts that fit cannot be told from it" in text
+    first, second, *_ = rows_of(blocks(swept, Table)["chances"])
+    assert (first["truly the fastest"], first["the first is faster"]) == (sure.best[0], None)
+    assert (second["truly the fastest"], second["the first is faster"]) == (sure.best[1], sure.beaten[1])
 
 
 def test_counts_sum_to_all_points(swept: Document) -> None:

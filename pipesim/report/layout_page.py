@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipesim.report import layout_parts, provenance
+from pipesim.report import fit_tables, layout_parts, provenance
 from pipesim.report import layout_tables as tables
 from pipesim.report.document import Axis, Bars, Document, Section, TimelineView
 from pipesim.report.formats import show
@@ -21,15 +21,24 @@ _MOST_RANKS = 32
 
 
 def layout_page(
-    row: Row, timeline: Timeline, lower_bound_s: float, idle_s: Mapping[str, float], manifest: Mapping[str, Any]
+    row: Row,
+    timeline: Timeline,
+    lower_bound_s: float,
+    idle_s: Mapping[str, float],
+    manifest: Mapping[str, Any],
+    way_out: fit_tables.WayOut | None = None,
+    held: Sequence[Mapping[str, float]] = (),
 ) -> Document:
-    """``idle_s`` are the idle seconds of all ranks together by cause."""
+    """``idle_s`` are the idle seconds of all ranks together by cause, ``held`` the bytes of each rank by item."""
     language = asked_language(manifest)
     say = speaker(language)
     size, gpus = show(row["model_params"], "parameters"), row["gpus"]
     parts = manifest.get("config", {}).get("cluster", {}).get("parts") or ()
     view = TimelineView(slug="timeline", title=layout_name(row), timeline=timeline, lower_bound_s=lower_bound_s)
-    answers = (answer(row, say), *filter(None, [best_fix(row, say).strip()]), *_warning(row, say))
+    fitting = () if way_out is None else (fit_tables.way_out(way_out, say),)
+    answers = (answer(row, say), *fitting, *filter(None, [best_fix(row, say).strip()]), *_warning(row, say))
+    ways = () if way_out is None else (fit_tables.ways_out([way_out], layout_name, say),)
+    peaks = (fit_tables.peaks(row, timeline, held, say),) if held and row["stage_activation_bytes"] else ()
     return Document(
         title=say(
             f"{row['model']} ({size} parameters) on {gpus} GPU{'s' * (gpus > 1)} of {row['cluster']}: "
@@ -59,7 +68,14 @@ def layout_page(
             ),
             Section(
                 title=say("Memory", "显存"),
-                blocks=(tables.held(row, say), tables.ranks(row, timeline.schedule, say, parts), _bytes(row, say)),
+                blocks=(
+                    tables.held(row, say),
+                    *ways,
+                    fit_tables.sizes(row, say),
+                    tables.ranks(row, timeline.schedule, say, parts),
+                    *peaks,
+                    _bytes(row, say),
+                ),
             ),
             Section(
                 title=say("Pipeline", "流水线"),

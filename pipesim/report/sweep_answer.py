@@ -16,19 +16,24 @@ from pipesim.report.words import STATUS_WORDS, TIME_WORDS, VERDICT_WORDS, trust
 HEADROOM = 0.1
 """Share of a GPU's memory by which published runs differ from what is counted, mostly less."""
 
-EQUAL = 0.1
-"""Layouts this close are as good as equally fast."""
+SURE = 0.9
+"""From this chance on two layouts are told apart, as in ``plan.stability``."""
+
+MOST_CHANCES = 10
+"""Layouts whose chances are told."""
 
 
-def answers(found: Mapping[tuple[str, ...], Sequence[Row]], named: Named, say: Say) -> tuple[str, ...]:
-    """A paragraph for each question, of ranked rows; of a single one also why, and how sure."""
+def answers(
+    found: Mapping[tuple[str, ...], Sequence[Row]], named: Named, say: Say, sure: Mapping[str, Any] | None = None
+) -> tuple[str, ...]:
+    """A paragraph for each question, of ranked rows; of a single one also why, and how sure its order is."""
     several = len(found) > 1
     said = []
     for (model, cluster, costs), order in found.items():
         about = say(f"{model} on {cluster}, {costs} costs: ", f"{cluster} 上的 {model}，{costs} 成本：")
         said.append((about if several else "") + _answer(order, named, say))
         if not several and order and order[0]["fits"]:
-            said += [_why(order[0], say), *_how_sure(order, named, say)]
+            said += [_why(order[0], say), *_how_sure(order, named, say, sure)]
     return tuple(said)
 
 
@@ -54,10 +59,6 @@ def _answer(order: Sequence[Row], named: Named, say: Say) -> str:
     text += _with_headroom(best, named, say)
     text += say(" ", "") + trust(first, say)
     return text
-
-
-def _equal() -> str:
-    return show(EQUAL, "percent").replace(".0", "")
 
 
 def _none(order: Sequence[Row], named: Named, say: Say) -> str:
@@ -135,25 +136,25 @@ def best_fix(row: Row, say: Say) -> str:
     )
 
 
-def _how_sure(order: Sequence[Row], named: Named, say: Say) -> tuple[str, ...]:
-    """Which layouts cannot be told from the first: their intervals overlap, both of the time for one token."""
+def _how_sure(order: Sequence[Row], named: Named, say: Say, sure: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Whether the first is truly the best, and which layouts cannot be told from it."""
     best = [row for row in order if row["fits"]]
     if best[0]["step_time_hi_s"] is None or len(best) < 2:
         return ()
-    slowest = _per_token(best[0], "step_time_hi_s")
-    clear = [row for row in best[1:] if _per_token(row, "step_time_lo_s") > slowest]
-    alike = len(best) - 1 - len(clear)
-    low, high = (show(best[1][f"step_time_{end}_s"], "seconds") for end in ("lo", "hi"))
-    equal = _equal()
-    near = sum(row["tokens_per_s"] * (1 + EQUAL) >= best[0]["tokens_per_s"] for row in best[1:])
-    second = say("not distinguishable", "不可区分") if best[1] not in clear else say("clearly slower", "明确更慢")
+    if sure is None:
+        text = say(
+            "How sure: layouts of different stacks share no errors; only their intervals can be compared.",
+            "把握：不同软件栈的布局没有共有的误差，只能比较它们的区间。",
+        )
+        return (text + _memory_sure(best[0], say),)
+    first, faster, loss = _whole(sure["best"][0]), _whole(sure["beaten"][1]), show(sure["loss"], "percent")
+    clear = [row for row, chance in zip(best, sure["beaten"], strict=True) if chance >= SURE]
     text = say(
-        f"How sure: the runner-up's interval is {low} to {high}: {second}. Of the {len(best) - 1:,} other "
-        "layouts that fit, the "
-        f"intervals of {alike:,} overlap the best's, and {near:,} are within {equal} of it.",
-        f"把握：第二名的区间是 {low} 到 {high}：{second}。其余 {len(best) - 1:,} 个放得下的布局中，{alike:,} "
-        "个的区间与最优者重叠，"
-        f"{near:,} 个与它相差 {equal} 以内。",
+        f"How sure: the chance that it is truly the fastest is {first}, that it is faster than the runner-up {faster}. "
+        f"{len(sure['alike']):,} of the {len(best) - 1:,} other layouts that fit cannot be told from it (under "
+        f"{_surely()}). In nine of ten cases it is at most {loss} slower than the truly fastest.",
+        f"把握：第一名真正最快的概率为 {first}，快于第二名的概率为 {faster}。其余 {len(best) - 1:,} 个放得下的布局中，"
+        f"{len(sure['alike']):,} 个与它不可区分（不足 {_surely()}）。十次里有九次，它至多比真正最快的慢 {loss}。",
     )
     if clear:
         step = show(clear[0]["step_time_s"], "seconds")
@@ -161,11 +162,46 @@ def _how_sure(order: Sequence[Row], named: Named, say: Say) -> tuple[str, ...]:
             f" The first that is clearly slower is {named(clear[0])}, {step}.",
             f"第一个明确更慢的是 {named(clear[0])}，{step}。",
         )
-    more = say(
-        " Errors that layouts share move all of them together: their order is surer than their seconds.",
-        "各布局共有的误差会使它们一起移动：名次比秒数更可靠。",
+    return (text + _memory_sure(best[0], say),)
+
+
+def chances(order: Sequence[Row], sure: Mapping[str, Any] | None, named: Named, say: Say) -> tuple[Table, ...]:
+    """Of the first layouts how likely each is truly the fastest; ``order`` is ranked."""
+    if sure is None or len(sure["order"]) < 2:
+        return ()
+    rows = [row for row in order if row["fits"]]
+    lines = tuple(
+        (named(row), rows[0]["tokens_per_s"] / row["tokens_per_s"] - 1, best, beaten if k else None)
+        for k, (row, best, beaten) in enumerate(zip(rows[:MOST_CHANCES], sure["best"], sure["beaten"], strict=False))
     )
-    return (text + more + _memory_sure(best[0], say),)
+    table = Table(
+        title=say("How sure the order is", "名次有多可靠"),
+        columns=(
+            Column(title=say("layout", "布局")),
+            Column(title=say("slower", "慢"), kind="percent"),
+            Column(title=say("truly the fastest", "真正最快"), kind="percent"),
+            Column(title=say("the first is faster", "第一名更快"), kind="percent"),
+        ),
+        rows=lines,
+        slug="chances",
+        note=say(
+            "Chances, from how far the errors of two layouts of one question differ in published runs: what layouts share moves "
+            "all of them together and is left out. Layouts that are much alike err much alike. Under "
+            f"{_surely()} the first cannot be told from a layout.",
+            "概率，依据已发表实测中同一问题的两个布局误差之差；共有的误差使各布局一起移动，不计入。"
+            f"越相似的布局误差越相近。不足 {_surely()} 即不可区分。",
+        ),
+    )
+    return (table,)
+
+
+def _surely() -> str:
+    return _whole(SURE)
+
+
+def _whole(chance: float) -> str:
+    """No digit behind the point, which no such chance deserves; never quite certain."""
+    return f"{min(99, max(1, round(100 * chance)))} %"
 
 
 def _memory_sure(row: Row, say: Say) -> str:
@@ -180,10 +216,6 @@ def _memory_sure(row: Row, say: Say) -> str:
         f" Its memory, {held}, may be {most} where {limit} are there: try it before you count on it.",
         f"它的显存为 {held}，也可能达到 {most}，而上限为 {limit}：请先试跑。",
     )
-
-
-def _per_token(row: Row, name: str) -> float:
-    return float(row[name] / (row["step_time_s"] * row["tokens_per_s"]))
 
 
 def counts(found: Mapping[str, int], shown: int, say: Say) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pipesim.report import provenance, sweep_answer, sweep_tables
+from pipesim.report import fit_tables, provenance, sweep_answer, sweep_tables
 from pipesim.report.document import Document, Picture, Section, Table
 from pipesim.report.ranking import IDENTITY, Named, Row, pace, questions, ranked
 from pipesim.report.say import Say, asked_language, speaker
@@ -22,8 +22,16 @@ _DRAWN = 3
 Block = str | Table | Picture
 
 
-def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any], counts: Mapping[str, int] | None = None) -> Document:
-    """``counts`` are of all points by status, where ``rows`` are only some of them."""
+def sweep_page(
+    rows: Sequence[Row],
+    manifest: Mapping[str, Any],
+    counts: Mapping[str, int] | None = None,
+    sure: Mapping[str, Any] | None = None,
+    ways_out: Sequence[fit_tables.WayOut] = (),
+) -> Document:
+    """``counts`` are of all points by status, where ``rows`` are only some of them. ``sure`` is ``plan.stability.Stability``
+    of those that fit, ``ways_out`` what would make the nearest fit, if none does.
+    """
     language = asked_language(manifest)
     say, order = speaker(language), ranked(rows)
     counts = Counter(row["status"] for row in rows) if counts is None else counts
@@ -32,16 +40,20 @@ def sweep_page(rows: Sequence[Row], manifest: Mapping[str, Any], counts: Mapping
     named = partial(layout_name, varied=varied)
     asked = questions(rows)
     by_question = {key: [row for row in order if row["status"] != "invalid"] for key, order in questions(order).items()}
-    answers = sweep_answer.answers({key: by_question.get(key, []) for key in asked}, named, say)
+    answers = sweep_answer.answers({key: by_question.get(key, []) for key in asked}, named, say, sure)
+    ways = (fit_tables.way_out(ways_out[0], say), fit_tables.ways_out(ways_out, named, say)) if ways_out else ()
     counted = sweep_answer.counts(counts, len(rows), say)
     sections = [
-        Section(title=say("Answer", "结论"), blocks=(*answers, *sweep_answer.kept(manifest, say), counted)),
+        Section(title=say("Answer", "结论"), blocks=(*answers, *ways, *sweep_answer.kept(manifest, say), counted)),
         Section(title=say("The question", "问题"), blocks=question(rows, varied, manifest, say)),
     ]
     if order:
         ranking = sweep_tables.ranking(order, varied, say)
         sections += [
-            Section(title=say("Layouts, ranked", "布局排名"), blocks=(ranking,)),
+            Section(
+                title=say("Layouts, ranked", "布局排名"),
+                blocks=(ranking, *sweep_answer.chances(order, sure, named, say)),
+            ),
             *_pictures(rows, by_question, varied, named, say),
             Section(
                 title=say("Where the step's seconds go", "一步的时间去向"),
