@@ -28,13 +28,13 @@ ROUNDING = 1e-9
 class Enough(NamedTuple):
     """The fewest micro-batches for each definition of the bubble, None if not even ``most`` are enough.
 
-    ``least`` is the bubble fraction with so many as ``most``.
+    ``least`` is the bubble fraction with so many as ``most``, where they are not.
     """
 
     fraction: int | None
     overhead: int | None
     most: int
-    least: float
+    least: float | None
 
 
 def enough(point: Point, share: float, equal: bool) -> Enough:
@@ -42,10 +42,9 @@ def enough(point: Point, share: float, equal: bool) -> Enough:
 
     ``equal``: all stages take their mean time and results travel in none, which is what closed forms assume.
     """
-    p, bubble = point.layout.p, _remembered(point, equal)
-    fewest = [_fewest(bubble, p, _rounds(point), below * (1 - ROUNDING)) for below in (share, share / (1 + share))]
-    last = _legal(bubble, p, _rounds(point))
-    return Enough(*fewest, *last)
+    p, rounds, bubble = point.layout.p, _rounds(point), _remembered(point, equal)
+    fewest = [_fewest(bubble, p, rounds, below * (1 - ROUNDING)) for below in (share, share / (1 + share))]
+    return Enough(*fewest, rounds * p, bubble(rounds * p) if None in fewest else None)
 
 
 Bubble = Callable[[int], float | None]
@@ -102,12 +101,6 @@ def _fewest(bubble: Bubble, p: int, most: int, below: float) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if is_below(middle * p) else (middle, high)
     return next(m for m in range(low * p + 1, high * p + 1) if is_below(m))
-
-
-def _legal(bubble: Bubble, p: int, most: int) -> tuple[int, float]:
-    """The largest multiple of p that is tried, and its bubble."""
-    found = bubble(most * p)
-    return most * p, 0.0 if found is None else found
 
 
 def sizes(config: Config, point: Point) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
+from pipesim import config as configs
 from pipesim import legality
 from pipesim.checks import divisors
 from pipesim.launch import rules
@@ -67,8 +68,6 @@ def _neighbour(config: Config, change: Change, row: Row, before: Row) -> Neighbo
     per_token = before["tokens_per_s"] / row["tokens_per_s"] - 1 if timed else None
     framework = ""
     if timed:
-        from pipesim import config as configs
-
         point = legality.resolve(configs.build(with_values(config, change.values)))
         framework = " ".join(rules.problems(point))
     return Neighbour(change, row, per_token, framework)
@@ -164,16 +163,29 @@ def _machines(config: Config) -> Iterator[Change]:
             yield Change(f"{name} {sign}10 %", {f"cluster.{key}": scaled}, real=False)
 
 
-def best(found: Sequence[Neighbour], items: Sequence[str], before: Row) -> Neighbour | None:
-    """The fastest real change that fits, the framework can run, and takes a tenth or more off these items of a token."""
+def easing(found: Sequence[Neighbour], items: Sequence[str], before: Row) -> Neighbour | None:
+    """The fastest real change that takes a tenth or more off these items of a token, see ``fastest``."""
 
     def share(row: Row) -> float:
         return sum(row[f"{item}_s"] for item in items) / (row["tokens_per_s"] * row["step_time_s"])
 
     now = share(before)
-    easing = [
-        each
-        for each in found
-        if each.change.real and each.runs and not each.framework and share(each.row) <= (1 - TENTH) * now
-    ]
-    return min(easing, key=lambda each: each.per_token or 0.0, default=None)
+    return fastest([each for each in found if each.runs and share(each.row) <= (1 - TENTH) * now])
+
+
+def of_keys(found: Sequence[Neighbour], keys: Sequence[str]) -> Neighbour | None:
+    """The fastest real change that sets one of these config keys, see ``fastest``."""
+    return fastest([each for each in found if set(keys) & each.change.values.keys()])
+
+
+def fastest(found: Sequence[Neighbour]) -> Neighbour | None:
+    """Of real changes that fit. One that the framework cannot run is named only where none that it can gains anything."""
+    real = [each for each in found if each.change.real and each.runs]
+    for able in ([each for each in real if not each.framework], real):
+        if (first := min(able, key=_pace, default=None)) is not None and _pace(first) < 0:
+            return first
+    return min(real, key=lambda each: (each.framework != "", _pace(each)), default=None)
+
+
+def _pace(neighbour: Neighbour) -> float:
+    return neighbour.per_token or 0.0

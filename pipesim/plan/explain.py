@@ -1,0 +1,126 @@
+"""Why a layout takes as long as it does: what bounds it, shown by what a step would take without; what could be gained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
+from pipesim.plan import counterfactual, micro_batches, sensitivity
+from pipesim.plan.counterfactual import COSTS, TALK
+from pipesim.plan.sensitivity import Neighbour
+from pipesim.plan.space import Config
+from pipesim.results.schema import Row
+from pipesim.specs import Point
+
+
+class Cost(NamedTuple):
+    """One of ``counterfactual.COSTS``: its seconds of a step, and the step with half of it and without it."""
+
+    name: str
+    now_s: float
+    halved_s: float
+    gone_s: float | None
+    """None of computing itself."""
+    easing: Neighbour | None
+    """The fastest real change that fits and takes a tenth or more off it, whatever else it costs."""
+
+
+class Limits(NamedTuple):
+    """Seconds of a step that no choice of one kind can go below, and what each is of."""
+
+    order_s: float
+    """Any order of the same stages on the same ranks."""
+    equal_s: float
+    """All stages alike, in the same order."""
+    busy_s: float
+    """No rank ever idle: any order and any partition at once."""
+    talk_s: float
+    """All communication in no time."""
+    overlap_s: float
+    """Whatever can run behind computing does: collectives of t, gradients, sends."""
+    recompute_s: float
+    host_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """``costs`` those first whose half would save most; a cost of 0 is left out."""
+
+    row: Row
+    costs: tuple[Cost, ...]
+    limits: Limits
+    neighbours: tuple[Neighbour, ...]
+    sizes: tuple[Row, ...]
+
+    @property
+    def bound(self) -> str:
+        """What bounds the step: memory if it does not fit, else the cost whose half would save most."""
+        return self.costs[0].name if self.row["fits"] else "memory"
+
+    def cost(self, name: str) -> Cost | None:
+        return next((each for each in self.costs if each.name == name), None)
+
+
+def explained(config: Config, point: Point, row: Row) -> Explained:
+    """Of a plain config, its resolved point, and its row with details."""
+    found = sensitivity.neighbours(config, point, row)
+    costs = [_cost(point, row, name, found) for name in COSTS if _seconds(row, name) > 0]
+    return Explained(
+        row=row,
+        costs=tuple(sorted(costs, key=lambda each: each.halved_s)),
+        limits=_limits(point, row),
+        neighbours=tuple(found),
+        sizes=tuple(micro_batches.sizes(config, point)),
+    )
+
+
+def _seconds(row: Row, name: str) -> float:
+    return sum(float(row[f"{item}_s"]) for item in COSTS[name])
+
+
+def _cost(point: Point, row: Row, name: str, found: Sequence[Neighbour]) -> Cost:
+    return Cost(
+        name,
+        _seconds(row, name),
+        counterfactual.step_s(point, {name: 0.5}),
+        None if name == "compute" else counterfactual.step_s(point, {name: 0.0}),
+        sensitivity.easing(found, COSTS[name], row),
+    )
+
+
+def _limits(point: Point, row: Row) -> Limits:
+    step_s = row["step_time_s"]
+    tail_s = sum(row[f"{item}_s"] for item in ("dp_exposed", "optimizer", "fixed"))
+    idle_s = sum(row[f"{item}_s"] for item in ("imbalance", "bubble", "pp_exposed"))
+    hiding = replace(
+        point.stack, tp_overlap=1.0, dp_overlap=1.0, gather_overlap=1.0, gather_interference=0.0, blocking_hops=False
+    )
+    limits = Limits(
+        order_s=counterfactual.any_order_s(point) + tail_s,
+        equal_s=counterfactual.step_s(point, {"imbalance": 0.0}),
+        busy_s=step_s - idle_s,
+        talk_s=counterfactual.step_s(point, dict.fromkeys(TALK, 0.0)),
+        overlap_s=counterfactual.step_s(replace(point, stack=hiding), {}),
+        recompute_s=counterfactual.step_s(point, {"recompute": 0.0}),
+        host_s=counterfactual.step_s(point, {"host": 0.0, "fixed": 0.0}),
+    )
+    return Limits(*(min(each, step_s) for each in limits))
+
+
+class Difference(NamedTuple):
+    """``seconds`` and ``bytes`` hold (item, one, other) of every item that either has; both are of the same tokens."""
+
+    seconds: tuple[tuple[str, float, float], ...]
+    bytes: tuple[tuple[str, float, float], ...]
+    tokens: float
+    """What the other's step trains on, over the one's; its seconds are divided by it."""
+
+
+def difference(row: Row, other: Row) -> Difference:
+    """Of two priced rows, bytes of each one's heaviest rank."""
+    tokens = other["tokens_per_s"] * other["step_time_s"] / (row["tokens_per_s"] * row["step_time_s"])
+    seconds = [(item, row[f"{item}_s"], other[f"{item}_s"] / tokens) for item in TIME_ITEMS]
+    held = [(item, row[f"{item}_bytes"], other[f"{item}_bytes"]) for item in MEMORY_ITEMS]
+    return Difference(*(tuple(line for line in lines if line[1] or line[2]) for lines in (seconds, held)), tokens)
