@@ -42,7 +42,7 @@ class PlanConf:
 class ExplainConf:
     """``against`` are keys and values of another layout; ``bubble`` is the share that micro-batches are counted for."""
 
-    against: dict[str, Any] | None = None
+    against: Any = None
     bubble: float = 0.05
 
 

@@ -2,195 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipesim.plan.explain import Cost, Difference, Explained
+from pipesim.plan.explain import Difference, Explained
 from pipesim.plan.micro_batches import Enough
-from pipesim.plan.sensitivity import Neighbour, of_keys
 from pipesim.report.document import Document, Section
 from pipesim.report.formats import show
-from pipesim.report.layout_page import answer
-from pipesim.report.say import english
 from pipesim.report.words import layout_name
 from pipesim.results.schema import Row
 from pipesim.tasks import explain_tables as tables
-from pipesim.tasks.explain_tables import COST_WORDS, percent
-
-LEAST = 0.01
-"""Share of a step below which nothing is said of a cost in the answer."""
+from pipesim.tasks import explain_words as words
 
 
 class Other(NamedTuple):
+    """A layout that the explained one is held against."""
+
     row: Row
     difference: Difference
 
 
 def page(found: Explained, fewest: Mapping[str, Enough], share: float, other: Other | None) -> Document:
-    row, sizes = found.row, found.sizes
-    against = [Section(title="Against another", blocks=tuple(_against(row, other)))] if other else []
-    several = len(sizes) > 1
+    row = found.row
+    sections = [
+        Section(title="Answer", blocks=(*words.verdict(found), tables.costs(found), tables.limits(found))),
+        Section(
+            title="What if",
+            blocks=(*words.advice(found), tables.runs(found), tables.bars(found), *tables.refused(found)),
+        ),
+        Section(title="Micro-batches", blocks=(*words.enough(row, fewest, share), tables.fewest(row, fewest, share))),
+    ]
+    if len(found.sizes) > 1:
+        blocks = (words.best_size(row, found.sizes), tables.sizes(row, found.sizes), tables.curves(found.sizes))
+        sections.append(Section(title="Size of a micro-batch", blocks=blocks))
+    if other is not None:
+        sections.insert(1, _against(row, other))
+    gpus = f"{row['gpus']} GPU{'s' * (row['gpus'] > 1)} of {row['cluster']}"
     return Document(
-        title=f"{row['model']} on {row['gpus']} GPUs of {row['cluster']}, {layout_name(row)}: why {show(row['step_time_s'], 'seconds')}",
-        sections=(
-            Section(title="Answer", blocks=(*_verdict(found), tables.costs(found), tables.limits(found))),
-            *against,
-            Section(title="What if", blocks=(*_advice(found), tables.runs(found), tables.bars(found), *tables.refused(found))),
-            Section(
-                title="Micro-batches",
-                blocks=(
-                    *_enough(row, fewest, share),
-                    tables.fewest(row, fewest, share),
-                    *([_best_size(row, sizes), tables.sizes(row, sizes), tables.curves(sizes)] if several else []),
-                ),
-            ),
+        title=f"Why {layout_name(row)} takes {show(row['step_time_s'], 'seconds')} a step: {row['model']} on {gpus}",
+        sections=tuple(sections),
+    )
+
+
+def _against(row: Row, other: Other) -> Section:
+    difference, names = other.difference, (layout_name(row), layout_name(other.row))
+    return Section(
+        title=f"Against {names[1]}",
+        blocks=(
+            words.against(row, other.row, difference),
+            tables.compared(row, other.row),
+            tables.apart("seconds", difference, names),
+            tables.apart("bytes", difference, names),
         ),
     )
-
-
-def _verdict(found: Explained) -> Iterator[str]:
-    row, first = found.row, found.costs[0]
-    yield answer(row, english).split(" What bounds it")[0]
-    if found.bound == "memory":
-        yield f"What bounds it: memory. {row['reason'].capitalize()} Below is what bounds its step if it did fit."
-    others = [cost for cost in found.costs[1:] if _saves(row, cost) >= LEAST][:3]
-    more = "; ".join(f"{COST_WORDS[cost.name]} {percent(_saves(row, cost))}" for cost in others)
-    yield (
-        f"What bounds {'the step' if found.bound == 'memory' else 'it'}: {COST_WORDS[first.name]}. {_halved(first.name)}, the step of "
-        f"{show(row['step_time_s'], 'seconds')} takes {show(first.halved_s, 'seconds')}, {percent(_saves(row, first))} less. "
-        + (f"Half of the other costs saves less: {more}." if more else "No other cost is worth 1 % of a step.")
-    )
-    bubble = found.cost("bubble")
-    if bubble is not None:
-        yield _bubble(found, bubble)
-
-
-def _halved(cost: str) -> str:
-    return {"compute": "With GPUs and memories twice as fast"}.get(cost, f"With half of it")
-
-
-def _saves(row: Row, cost: Cost) -> float:
-    return float(1 - cost.halved_s / row["step_time_s"])
-
-
-def _bubble(found: Explained, bubble: Cost) -> str:
-    row = found.row
-    half = f"{show(row['step_time_s'], 'seconds')} would be {show(bubble.halved_s, 'seconds')}, {percent(_saves(row, bubble))} less"
-    name = "It is bubble-bound" if found.bound == "bubble" else "It is not bubble-bound"
-    said = f"{name}: with half the bubble, {half}."
-    if bubble.easing is None:
-        return f"{said} No neighbouring layout that fits has a bubble a tenth smaller."
-    other = bubble.easing.row
-    promised = (1 - other["bubble_fraction"]) / (1 - row["bubble_fraction"])
-    gained = other["tokens_per_s"] / row["tokens_per_s"]
-    return (
-        f"{said} {tables.named(bubble.easing)} brings the bubble fraction (idle/total) from {show(row['bubble_fraction'], 'percent')} to "
-        f"{show(other['bubble_fraction'], 'percent')}: by the bubble alone {promised:.2f}x the tokens/s, with all that it "
-        f"changes {gained:.2f}x{_instead(row, other)}."
-    )
-
-
-def _instead(row: Row, other: Row) -> str:
-    """The cost that grew most on the way, if any ate a tenth of what the bubble gave."""
-    saved = _per_token(row, "bubble") - _per_token(other, "bubble")
-    grown = {name: _cost_per_token(other, name) - _cost_per_token(row, name) for name in COST_WORDS if name != "bubble"}
-    most = max(grown, key=lambda name: grown[name])
-    return f", because {COST_WORDS[most]} grows" if grown[most] > 0.1 * saved > 0 else ""
-
-
-def _cost_per_token(row: Row, name: str) -> float:
-    return sum(_per_token(row, item) for item in tables.COSTS[name])
-
-
-def _per_token(row: Row, item: str) -> float:
-    return float(row[f"{item}_s"] / (row["step_time_s"] * row["tokens_per_s"]))
-
-
-def _advice(found: Explained) -> Iterator[str]:
-    able = [each for each in found.neighbours if each.change.real and each.runs]
-    here, anywhere = [each for each in able if not each.framework], able
-    if here and (here[0].per_token or 0.0) < 0:
-        yield f"What helps most of what can be chosen: {_told(here[0])}."
-    else:
-        yield "No single change that fits, and that the framework can run, makes it faster on these GPUs with this batch."
-    if anywhere and anywhere[0].framework and anywhere[0] not in here[:1]:
-        yield f"In a framework that can: {_told(anywhere[0])}. {anywhere[0].framework}"
-
-
-def _told(neighbour: Neighbour) -> str:
-    row = neighbour.row
-    return (
-        f"{neighbour.change.name} ({tables.typed(neighbour)}), {show(row['step_time_s'], 'seconds')} a step, {percent(neighbour.per_token or 0.0)} for a "
-        f"token, {show(row['memory_bytes'], 'bytes')} of {show(row['memory_limit_bytes'], 'bytes')}"
-    )
-
-
-def _enough(row: Row, fewest: Mapping[str, Enough], share: float) -> Iterator[str]:
-    own, one = fewest["this layout"], row["micro_batch"] * row["d"]
-    shape = f"p={row['p']}, v={row['v']}, {row['schedule']}"
-    now = f"Now m={row['num_microbatches']} leaves {show(row['bubble_fraction'], 'percent')} (idle/total), {show(row['bubble_overhead'], 'percent')} (idle/useful)."
-    if own.fraction is None:
-        least = "" if own.least is None else f": {show(own.least, 'percent')} is left, for its stages are not alike or wait for results"
-        yield f"No number of micro-batches up to {own.most:,} brings the bubble below {percent(share)} of the step ({shape}){least}. {now}"
-    else:
-        yield (
-            f"The bubble is below {percent(share)} of the pipeline's time (idle/total) from m={own.fraction:,} on ({shape}), a global batch of "
-            f"{own.fraction * one:,}. {now}"
-        )
-
-
-def _best_size(row: Row, sizes: tuple[Row, ...]) -> str:
-    fits = [each for each in sizes if each["fits"]]
-    if not fits:
-        return "No micro-batch fits."
-    best = min(fits, key=lambda each: each["step_time_s"])
-    at = sizes.index(best)
-    said = f"Of these micro-batches {best['micro_batch']} is the fastest that fits: {show(best['step_time_s'], 'seconds')} a step."
-    if at:
-        less = sizes[at - 1]
-        said += f" {_opposed(less, best, 'smaller')}"
-    if at + 1 < len(sizes):
-        said += f" {_opposed(sizes[at + 1], best, 'larger')}"
-    return said
-
-
-def _opposed(other: Row, best: Row, word: str) -> str:
-    """What another size gives and takes."""
-    bubble, rest = other["bubble_s"] - best["bubble_s"], _rest(other) - _rest(best)
-    fit = "" if other["fits"] else ", and does not fit"
-    return (
-        f"{other['micro_batch']}, {word}, has {_more(bubble)} bubble and takes {_more(rest)} for everything else{fit}."
-    )
-
-
-def _rest(row: Row) -> float:
-    return float(row["step_time_s"] - row["bubble_s"])
-
-
-def _more(seconds: float) -> str:
-    return f"{show(abs(seconds), 'seconds')} {'more' if seconds > 0 else 'less'}"
-
-
-def _against(row: Row, other: Other) -> Iterator[object]:
-    difference, name = other.difference, layout_name(other.row)
-    change = other.row["step_time_s"] / difference.tokens / row["step_time_s"] - 1
-    yield (
-        f"{name} takes {show(other.row['step_time_s'], 'seconds')} a step, {_slower(change)}{tables.per_tokens(difference)}. {_why(difference)} "
-        f"Its heaviest rank holds {show(other.row['memory_bytes'], 'bytes')} instead of {show(row['memory_bytes'], 'bytes')}: "
-        f"{_moved(difference.bytes, 'bytes')}. {'It fits.' if other.row['fits'] else 'It does not fit.'}"
-    )
-    yield tables.compared(row, other.row)
-    yield tables.apart("seconds", difference.seconds, layout_name(row), name)
-    yield tables.apart("bytes", difference.bytes, layout_name(row), name)
-
-
-def _slower(change: float) -> str:
-    return "as long" if change == 0 else f"{percent(abs(change))} {'longer' if change > 0 else 'less'}"
-
-
-def _why(difference: Difference) -> str:
-    return f"Why: {_moved(difference.seconds, 'seconds')}."
-
-
-def _moved(lines: tuple[tuple[str, float, float], ...], kind: str) -> str:
-    return ""
