@@ -111,7 +111,9 @@ def _choice(group: str, name: Any, where: str) -> Any:
     name = (canonical_name(name) or name) if group == "schedule" else name
     there = [path.stem for path in sorted((CONF_DIR / group).glob("*.yaml"))]
     if name not in there:
-        raise Invalid([f"{where}: {group}={name} is no choice; there are: {', '.join(there)}.{checks.suggest(str(name), there)}"])
+        raise Invalid(
+            [f"{where}: {group}={name} is no choice; there are: {', '.join(there)}.{checks.suggest(str(name), there)}"]
+        )
     return OmegaConf.load(CONF_DIR / group / f"{name}.yaml")
 
 

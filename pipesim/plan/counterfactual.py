@@ -62,8 +62,9 @@ def any_order_s(point: Point) -> float:
     points = points_of([point])
     _, _, (run,) = simulated(points, {})
     schedule = _split(scheduled(point, run.shape, int(run.m[0]), run.orders[0]))
-    times = [op[:, 0] / schedule.segments for op in run.whole_s]
-    bounds = lower_bounds(schedule, *times, float(run.hop_s[0]) / schedule.segments)
+    forward_s, input_grad_s, weight_grad_s = (op[:, 0] / schedule.segments for op in run.whole_s)
+    hop_s = float(run.hop_s[0]) / schedule.segments
+    bounds = lower_bounds(schedule, forward_s, input_grad_s, weight_grad_s, hop_s)
     return bounds.makespan_s if point.training.optimizer_barrier else bounds.span_s
 
 

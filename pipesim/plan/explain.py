@@ -36,12 +36,14 @@ class Limits(NamedTuple):
     """All stages alike, in the same order."""
     busy_s: float
     """No rank ever idle: any order and any partition at once."""
-    talk_s: float
-    """All communication in no time."""
+    recompute_s: float
+    """Nothing computed twice, whatever that would hold."""
     overlap_s: float
     """Whatever can run behind computing does: collectives of t, gradients, sends."""
-    recompute_s: float
     host_s: float
+    """Launches and the fixed cost of a step in no time."""
+    talk_s: float
+    """All communication in no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,7 @@ class Explained:
 def explained(config: Config, point: Point, row: Row) -> Explained:
     """Of a plain config, its resolved point, and its row with details."""
     found = sensitivity.neighbours(config, point, row)
-    costs = [_cost(point, row, name, found) for name in COSTS if _seconds(row, name) > 0]
+    costs = [_cost(point, row, name, found) for name in COSTS if seconds_of(row, name) > 0]
     return Explained(
         row=row,
         costs=tuple(sorted(costs, key=lambda each: each.halved_s)),
@@ -76,17 +78,27 @@ def explained(config: Config, point: Point, row: Row) -> Explained:
     )
 
 
-def _seconds(row: Row, name: str) -> float:
+def seconds_of(row: Row, name: str) -> float:
+    """Of a step, for one of ``counterfactual.COSTS``."""
     return sum(float(row[f"{item}_s"]) for item in COSTS[name])
+
+
+def _share(row: Row, name: str) -> float:
+    """Seconds of a token; of the bubble, idle over total, which does not shrink with the work."""
+    return float(row["bubble_fraction"]) if name == "bubble" else seconds_of(row, name) / _tokens(row)
+
+
+def _tokens(row: Row) -> float:
+    return float(row["global_batch"] * row["seq_length"])
 
 
 def _cost(point: Point, row: Row, name: str, found: Sequence[Neighbour]) -> Cost:
     return Cost(
         name,
-        _seconds(row, name),
+        seconds_of(row, name),
         counterfactual.step_s(point, {name: 0.5}),
         None if name == "compute" else counterfactual.step_s(point, {name: 0.0}),
-        sensitivity.easing(found, COSTS[name], row),
+        sensitivity.easing(found, lambda each: _share(each, name), row),
     )
 
 
@@ -120,7 +132,14 @@ class Difference(NamedTuple):
 
 def difference(row: Row, other: Row) -> Difference:
     """Of two priced rows, bytes of each one's heaviest rank."""
-    tokens = other["tokens_per_s"] * other["step_time_s"] / (row["tokens_per_s"] * row["step_time_s"])
+    tokens = _tokens(other) / _tokens(row)
     seconds = [(item, row[f"{item}_s"], other[f"{item}_s"] / tokens) for item in TIME_ITEMS]
     held = [(item, row[f"{item}_bytes"], other[f"{item}_bytes"]) for item in MEMORY_ITEMS]
-    return Difference(*(tuple(line for line in lines if line[1] or line[2]) for lines in (seconds, held)), tokens)
+    return Difference(_there(seconds), _there(held), tokens)
+
+
+Lines = tuple[tuple[str, float, float], ...]
+
+
+def _there(lines: Sequence[tuple[str, float, float]]) -> Lines:
+    return tuple(line for line in lines if line[1] or line[2])

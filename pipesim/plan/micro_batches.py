@@ -43,8 +43,8 @@ def enough(point: Point, share: float, equal: bool) -> Enough:
     ``equal``: all stages take their mean time and results travel in none, which is what closed forms assume.
     """
     p, rounds, bubble = point.layout.p, _rounds(point), _remembered(point, equal)
-    fewest = [_fewest(bubble, p, rounds, below * (1 - ROUNDING)) for below in (share, share / (1 + share))]
-    return Enough(*fewest, rounds * p, bubble(rounds * p) if None in fewest else None)
+    total, useful = (_fewest(bubble, p, rounds, below * (1 - ROUNDING)) for below in (share, share / (1 + share)))
+    return Enough(total, useful, rounds * p, bubble(rounds * p) if useful is None else None)
 
 
 Bubble = Callable[[int], float | None]
@@ -63,8 +63,8 @@ def _remembered(point: Point, equal: bool) -> Bubble:
 
     def _bubble(m: int) -> float:
         schedule = for_times(point.schedule, layout.p, m, layout.v or 1, options, [*times, hop_s])
-        each = [op / schedule.segments for op in times]
-        makespan_s = simulate(schedule, *each, hop_s / schedule.segments).makespan_s
+        forward_s, input_grad_s, weight_grad_s = (op / schedule.segments for op in times)
+        makespan_s = simulate(schedule, forward_s, input_grad_s, weight_grad_s, hop_s / schedule.segments).makespan_s
         return max(0.0, 1 - m * float(sum(op.sum() for op in times)) / (layout.p * makespan_s))
 
     return bubble

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from pipesim import config as configs
@@ -49,7 +49,7 @@ def neighbours(config: Config, point: Point, row: Row) -> list[Neighbour]:
     """Of a plain config, its resolved point and its row with details: the fastest first, then what does not fit, in rising
     memory, then what breaks a rule.
     """
-    asked = [each for each in changes(config, point, row) if with_values(config, each.values) != config]
+    asked = [each for change in changes(config, point, row) if (each := _without_same(config, change)).values]
     rows = grid.rows([with_values(config, each.values) for each in asked])
     found = [_neighbour(config, change, other, row) for change, other in zip(asked, rows, strict=True)]
     return sorted(found, key=lambda each: (not each.runs, each.per_token is None, each.per_token or 0.0))
@@ -61,6 +61,12 @@ def changes(config: Config, point: Point, row: Row) -> Iterator[Change]:
     yield from _partitions(row)
     yield from _recipes(point)
     yield from _machines(config)
+
+
+def _without_same(config: Config, change: Change) -> Change:
+    """With the keys alone that really change."""
+    now = {key: config[key.split(".")[0]][key.split(".")[1]] for key in change.values}
+    return change._replace(values={key: value for key, value in change.values.items() if value != now[key]})
 
 
 def _neighbour(config: Config, change: Change, row: Row, before: Row) -> Neighbour:
@@ -116,16 +122,20 @@ def _degrees(config: Config, point: Point) -> Iterator[Change]:
 
 def _refilled(config: Config, values: Mapping[str, Any]) -> dict[str, Any]:
     """With as many data ranks as are left, and no partition or recomputation that was written for other stages."""
-    written = {"parallel.partition": "balanced"} if isinstance(config["parallel"]["partition"], list) else {}
+    written: dict[str, Any] = {} if "parallel.v" in values else {"parallel.d": None}
+    if isinstance(config["parallel"]["partition"], list):
+        written["parallel.partition"] = "balanced"
     if isinstance(config["training"]["recompute_layers"], list):
         written["training.recompute_layers"] = None
-    return {"parallel.d": None, **written, **values} if "parallel.v" not in values else {**written, **values}
+    return {**written, **values}
 
 
 def _partitions(row: Row) -> Iterator[Change]:
     """A unit of the slowest stage goes to the fastest, and to its neighbours."""
     units = list(row["stage_units"])
-    took = [sum(ops) for ops in zip(*(row[f"stage_{op}_s"] for op in ("forward", "input_grad", "weight_grad")), strict=True)]
+    took = [
+        sum(ops) for ops in zip(*(row[f"stage_{op}_s"] for op in ("forward", "input_grad", "weight_grad")), strict=True)
+    ]
     slowest, fastest = took.index(max(took)), took.index(min(took))
     if units[slowest] < 2:
         return
@@ -163,29 +173,28 @@ def _machines(config: Config) -> Iterator[Change]:
             yield Change(f"{name} {sign}10 %", {f"cluster.{key}": scaled}, real=False)
 
 
-def easing(found: Sequence[Neighbour], items: Sequence[str], before: Row) -> Neighbour | None:
-    """The fastest real change that takes a tenth or more off these items of a token, see ``fastest``."""
-
-    def share(row: Row) -> float:
-        return sum(row[f"{item}_s"] for item in items) / (row["tokens_per_s"] * row["step_time_s"])
-
-    now = share(before)
-    return fastest([each for each in found if each.runs and share(each.row) <= (1 - TENTH) * now])
+def easing(found: Sequence[Neighbour], share: Callable[[Row], float], before: Row) -> Neighbour | None:
+    """Of what has a tenth less of a share or more, and takes off half or more of what any takes off: see ``fastest``."""
+    real = [each for each in found if each.change.real and each.runs]
+    now, least = share(before), min((share(each.row) for each in real), default=0.0)
+    most = min((1 - TENTH) * now, (least + now) / 2)
+    return fastest([each for each in real if share(each.row) <= most])
 
 
 def of_keys(found: Sequence[Neighbour], keys: Sequence[str]) -> Neighbour | None:
-    """The fastest real change that sets one of these config keys, see ``fastest``."""
+    """Of what sets one of these config keys: see ``fastest``."""
     return fastest([each for each in found if set(keys) & each.change.values.keys()])
 
 
 def fastest(found: Sequence[Neighbour]) -> Neighbour | None:
-    """Of real changes that fit. One that the framework cannot run is named only where none that it can gains anything."""
+    """Of real changes that fit. One that the framework cannot run is taken only if it alone gains anything."""
     real = [each for each in found if each.change.real and each.runs]
-    for able in ([each for each in real if not each.framework], real):
-        if (first := min(able, key=_pace, default=None)) is not None and _pace(first) < 0:
-            return first
-    return min(real, key=lambda each: (each.framework != "", _pace(each)), default=None)
+    able = [each for each in real if not each.framework]
+    first = min(able, key=pace, default=None)
+    other = min(real, key=pace, default=None)
+    return other if first is None or (other is not None and pace(other) < 0 <= pace(first)) else first
 
 
-def _pace(neighbour: Neighbour) -> float:
+def pace(neighbour: Neighbour) -> float:
+    """``per_token`` of one that has a time."""
     return neighbour.per_token or 0.0

@@ -25,7 +25,7 @@ def explain(config: Mapping[str, Any]) -> Done:
         raise Invalid([f"task.explain.bubble={share} must lie between 0 and 1, both excluded. Nearest: 0.05."])
     point = legality.resolve(configs.build(config))
     row = _row(config, "")
-    other = _against(config, asked["against"], row) if asked["against"] else None
+    other = _against(config, asked["against"], row) if asked["against"] is not None else None
     found = explained(config, point, row)
     fewest = {
         "all stages alike, sends for nothing": micro_batches.enough(point, share, equal=True),
@@ -38,9 +38,15 @@ def explain(config: Mapping[str, Any]) -> Done:
 
 
 def _against(config: Mapping[str, Any], values: Mapping[str, Any], row: Row) -> Other:
+    if not isinstance(values, Mapping) or not values:
+        raise Invalid([f"{AGAINST}={values!r} must be keys and values. Nearest: '{{parallel.t: 8, parallel.p: 6}}'."])
     other = _row(configs.changed(config, values, AGAINST), f"{AGAINST}: ")
     if other["model"] != row["model"]:
-        raise Invalid([f"{AGAINST}: model={other['model']} is another model than {row['model']}: only layouts of one are told apart."])
+        raise Invalid(
+            [
+                f"{AGAINST}: model={other['model']} is another model than {row['model']}: only layouts of one are told apart."
+            ]
+        )
     return Other(other, difference(row, other))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from pipesim.plan.explain import Difference, Explained
 from pipesim.plan.micro_batches import Enough
-from pipesim.plan.sensitivity import Neighbour, of_keys
+from pipesim.plan.sensitivity import Neighbour, of_keys, pace
 from pipesim.report.document import Axis, Bars, Cell, Column, Curves, Line, Table
 from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, layout_name
 from pipesim.results.schema import Row
@@ -16,10 +18,10 @@ FREEDOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "order_s": ("any order of the same stages", ("schedule.name", "parallel.v")),
     "equal_s": ("stages that all take as long", ("parallel.partition",)),
     "busy_s": ("no rank ever idle", ("schedule.name", "parallel.v", "parallel.partition", "training.micro_batch")),
-    "overlap_s": ("communication behind computing", ("parallel.t", "parallel.sequence_parallel", "parallel.zero")),
-    "talk_s": ("communication for nothing", ("parallel.t", "parallel.p", "parallel.c", "parallel.e", "parallel.zero")),
     "recompute_s": ("no recomputation", ("training.recompute",)),
+    "overlap_s": ("communication behind computing", ("parallel.t", "parallel.sequence_parallel", "parallel.zero")),
     "host_s": ("a host that takes no time", ("training.micro_batch", "parallel.t")),
+    "talk_s": ("communication for nothing", ("parallel.t", "parallel.p", "parallel.c", "parallel.e", "parallel.zero")),
 }
 """Of each of ``plan.explain.Limits``: what it would be, and the keys that a user has for it."""
 
@@ -44,21 +46,22 @@ def costs(found: Explained) -> Table:
             for each in found.costs
         ),
         emphasis=frozenset({0}),
-        note="Saves include what shorter stages save in bubble. What eases a cost is the fastest neighbouring layout that fits "
-        "and has a tenth less of it; the step then, for the same tokens, is all that it changes. Computing has half of it "
-        "with GPUs and memories twice as fast.",
+        note="Half of computing: GPUs and memories twice as fast. What shorter stages save in bubble is counted. What eases a "
+        "cost is a neighbouring layout that fits and has a tenth less of it or more; step then: all that it changes, for the "
+        "same tokens, below 0 is faster.",
     )  # fmt: skip
 
 
 def limits(found: Explained) -> Table:
     step_s = found.row["step_time_s"]
     lines = []
-    for (text, keys), left_s in zip(FREEDOMS.values(), found.limits, strict=True):
+    for name, (text, keys) in FREEDOMS.items():
+        left_s = getattr(found.limits, name)
         lines.append((text, 1 - left_s / step_s, left_s, *_named(of_keys(found.neighbours, keys))))
     return Table(
         title="The most that could be gained, and what of it can be had",
         columns=(
-            Column(title="with"), Column(title="at most", kind="percent"), Column(title="step", kind="seconds"),
+            Column(title="if there were"), Column(title="at most", kind="percent"), Column(title="step", kind="seconds"),
             Column(title="nearest to it that fits"), Column(title="step then", kind="percent"),
         ),
         rows=tuple(line for line in lines if line[1] > 0),
@@ -77,7 +80,7 @@ def _named(neighbour: Neighbour | None) -> tuple[str, float | None]:
 def runs(found: Explained) -> Table:
     """What runs and fits, the fastest first, the layout itself among it."""
     fits = [each for each in found.neighbours if each.runs]
-    lines: list[tuple[float, tuple[Cell, ...]]] = [(each.per_token or 0.0, _line(each, found.row)) for each in fits]
+    lines: list[tuple[float, tuple[Cell, ...]]] = [(pace(each), _line(each, found.row)) for each in fits]
     lines.append((0.0, ("as it is", 0.0, *_figures(found.row), "yes", "")))
     lines.sort(key=lambda line: (line[0], line[1][0] != "as it is"))
     return Table(
@@ -143,7 +146,7 @@ def bars(found: Explained) -> Bars:
         caption="Seconds of a token less and more than now, of what fits. Only what is above the break helps.",
         x=Axis(title="change of the time for a token", kind="percent"),
         items=("faster", "slower"),
-        bars=tuple((each.change.name, _sides(each.per_token or 0.0)) for each in moved),
+        bars=tuple((each.change.name, _sides(pace(each))) for each in moved),
     )
 
 
@@ -209,7 +212,8 @@ def curves(found: Sequence[Row]) -> Curves:
         x=Axis(title="micro-batch", kind="count", log=True),
         y=Axis(title="seconds of a step", kind="seconds"),
         lines=tuple(
-            Line(name=name, points=tuple(zip(x, terms[name], strict=True)), labels=labels, hollow=hollow) for name in terms
+            Line(name=name, points=tuple(zip(x, terms[name], strict=True)), labels=labels, hollow=hollow)
+            for name in terms
         ),
     )
 
@@ -226,17 +230,21 @@ def compared(row: Row, other: Row) -> Table:
     )  # fmt: skip
 
 
-def apart(of: str, difference: Difference, names: tuple[str, str]) -> Table:
+def apart(of: Literal["seconds", "bytes"], difference: Difference, names: tuple[str, str]) -> Table:
     """Item by item; the differences sum to that of the totals."""
     lines, words = (difference.seconds, TIME_WORDS) if of == "seconds" else (difference.bytes, MEMORY_WORDS)
-    kind = "seconds" if of == "seconds" else "bytes"
-    rows = [(words[item][0], one, two, two - one) for item, one, two in lines]
-    one, two = (sum(row[side] for row in rows) for side in (1, 2))
+    totals = math.fsum(line[1] for line in lines), math.fsum(line[2] for line in lines)
+    rows = [(words[item][0], one, other, _change(one, other, totals[0])) for item, one, other in lines]
     scaled = of == "seconds" and difference.tokens != 1
     return Table(
         title="Where the seconds differ" if of == "seconds" else "Where the bytes of the heaviest rank differ",
-        columns=(Column(title="item"), *(Column(title=name, kind=kind) for name in (*names, "difference"))),
-        rows=(*rows, ("step" if of == "seconds" else "total", one, two, two - one)),
+        columns=(Column(title="item"), *(Column(title=name, kind=of) for name in (*names, "difference"))),
+        rows=(*rows, ("step" if of == "seconds" else "total", *totals, totals[1] - totals[0])),
         emphasis=frozenset({len(rows)}),
         note=f"Seconds of {names[1]} are for the tokens of one step of {names[0]}." if scaled else "",
     )
+
+
+def _change(one: float, other: float, total: float) -> float:
+    """Without what rounding leaves of equal items."""
+    return 0.0 if abs(other - one) < 1e-12 * total else other - one

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipesim.plan.counterfactual import COSTS
-from pipesim.plan.explain import Cost, Difference, Explained
+from pipesim.plan.explain import Cost, Difference, Explained, seconds_of
 from pipesim.plan.micro_batches import Enough
-from pipesim.plan.sensitivity import Neighbour
+from pipesim.plan.sensitivity import Neighbour, pace
+from pipesim.report.document import Kind
 from pipesim.report.formats import show
 from pipesim.report.layout_page import answer
 from pipesim.report.say import english
-from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, layout_name
+from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, layout_name, trust
 from pipesim.results.schema import Row
 
 COST_WORDS = {
@@ -22,12 +23,22 @@ COST_WORDS = {
 
 LEAST = 0.01
 """Share of a step below which nothing is said of a cost in the answer."""
+FAINT = 0.05
+"""Share of the largest change of an item below which a sentence leaves others out."""
 TOLD = 3
-"""Items of a difference that its sentence names in each direction."""
+"""Costs, or items of a difference in each direction, that a sentence names."""
 
 
 def percent(value: float) -> str:
     return show(value, "percent")
+
+
+def seconds(value: float) -> str:
+    return show(value, "seconds")
+
+
+def of_memory(row: Row) -> str:
+    return f"{show(row['memory_bytes'], 'bytes')} of {show(row['memory_limit_bytes'], 'bytes')}"
 
 
 def typed(neighbour: Neighbour) -> str:
@@ -39,7 +50,7 @@ def _typed(value: object) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(str, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}: {_typed(each)}' for key, each in value.items())}}}"
+        return f"'{{{','.join(f'{key}: {_typed(each)}' for key, each in value.items())}}}'"
     if isinstance(value, float):
         return f"{value:.6g}"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
@@ -47,23 +58,19 @@ def _typed(value: object) -> str:
 
 def verdict(found: Explained) -> Iterator[str]:
     row, first = found.row, found.costs[0]
-    yield answer(row, english).split(" What bounds it")[0]
+    yield f"{answer(row, english).split(' What bounds it')[0]} {trust(row)}"
     if found.bound == "memory":
-        yield f"What bounds it: memory. {row['reason'].capitalize()} Below is what bounds its step if it did fit."
-    others = [cost for cost in found.costs[1:] if _saves(row, cost) >= LEAST][:3]
+        yield "What bounds it: memory. What follows is of the step that it would make if it fitted."
+    others = [cost for cost in found.costs[1:] if _saves(row, cost) >= LEAST][:TOLD]
     more = "; ".join(f"{COST_WORDS[cost.name]} {percent(_saves(row, cost))}" for cost in others)
+    less = "GPUs and memories twice as fast" if first.name == "compute" else "half of it"
     yield (
-        f"What bounds {'the step' if found.bound == 'memory' else 'it'}: {COST_WORDS[first.name]}. {_halved(first.name)}, the step of "
-        f"{show(row['step_time_s'], 'seconds')} takes {show(first.halved_s, 'seconds')}, {percent(_saves(row, first))} less. "
-        + (f"Half of the other costs saves less: {more}." if more else "No other cost is worth 1 % of a step.")
+        f"What bounds {'the step' if found.bound == 'memory' else 'it'}: {COST_WORDS[first.name]}. With {less} the step of "
+        f"{seconds(row['step_time_s'])} takes {seconds(first.halved_s)}, {percent(_saves(row, first))} less. "
+        + (f"Half of the other costs saves less: {more}." if more else "Half of any other cost saves less than 1 %.")
     )
-    bubble = found.cost("bubble")
-    if bubble is not None:
+    if (bubble := found.cost("bubble")) is not None:
         yield _bubble(found, bubble)
-
-
-def _halved(cost: str) -> str:
-    return {"compute": "With GPUs and memories twice as fast"}.get(cost, "With half of it")
 
 
 def _saves(row: Row, cost: Cost) -> float:
@@ -71,125 +78,122 @@ def _saves(row: Row, cost: Cost) -> float:
 
 
 def _bubble(found: Explained, bubble: Cost) -> str:
+    """Whether the bubble bounds it, with what a really shorter bubble promises and gives."""
     row = found.row
-    half = f"{show(row['step_time_s'], 'seconds')} would be {show(bubble.halved_s, 'seconds')}, {percent(_saves(row, bubble))} less"
-    name = "It is bubble-bound" if found.bound == "bubble" else "It is not bubble-bound"
-    said = f"{name}: with half the bubble, {half}."
+    bound = "It is bubble-bound" if found.costs[0].name == "bubble" else "It is not bubble-bound"
+    said = f"{bound}: half the bubble saves {percent(_saves(row, bubble))}, {seconds(bubble.halved_s)} a step."
     if bubble.easing is None:
         return f"{said} No neighbouring layout that fits has a bubble a tenth smaller."
     other = bubble.easing.row
-    promised = (1 - other["bubble_fraction"]) / (1 - row["bubble_fraction"])
-    gained = other["tokens_per_s"] / row["tokens_per_s"]
+    before, after = row["bubble_fraction"], other["bubble_fraction"]
+    promised, gained = (1 - after) / (1 - before), other["tokens_per_s"] / row["tokens_per_s"]
     return (
-        f"{said} {bubble.easing.change.name.capitalize()} brings the bubble fraction (idle/total) from {show(row['bubble_fraction'], 'percent')} to "
-        f"{show(other['bubble_fraction'], 'percent')}: by the bubble alone {promised:.2f}x the tokens/s, with all that it "
-        f"changes {gained:.2f}x{_instead(row, other)}."
+        f"{said} For example, {bubble.easing.change.name} brings its share (idle/total) from {percent(before)} to "
+        f"{percent(after)}: by itself that is {promised:.2f}x the tokens/s, with all that comes with it "
+        f"{gained:.2f}x{_because(row, other)}."
     )
 
 
-def _instead(row: Row, other: Row) -> str:
-    """The cost that grew most on the way, if any ate a tenth of what the bubble gave."""
-    saved = _per_token(row, "bubble") - _per_token(other, "bubble")
-    grown = {name: _cost_per_token(other, name) - _cost_per_token(row, name) for name in COST_WORDS if name != "bubble"}
-    most = max(grown, key=lambda name: grown[name])
-    return f", because {COST_WORDS[most]} grows" if grown[most] > 0.1 * saved > 0 else ""
+def _because(row: Row, other: Row) -> str:
+    """Which cost grew most, if it ate a tenth or more of what the bubble saved."""
+    changes = {name: _of_token(other, name) - _of_token(row, name) for name in COSTS}
+    most = max(changes, key=lambda name: changes[name])
+    return f", for {COST_WORDS[most]} grows" if changes[most] > 0.1 * abs(changes["bubble"]) else ""
 
 
-def _cost_per_token(row: Row, name: str) -> float:
-    return sum(_per_token(row, item) for item in COSTS[name])
-
-
-def _per_token(row: Row, item: str) -> float:
-    return float(row[f"{item}_s"] / (row["step_time_s"] * row["tokens_per_s"]))
+def _of_token(row: Row, name: str) -> float:
+    return seconds_of(row, name) / float(row["step_time_s"] * row["tokens_per_s"])
 
 
 def advice(found: Explained) -> Iterator[str]:
     able = [each for each in found.neighbours if each.change.real and each.runs]
-    here, anywhere = [each for each in able if not each.framework], able
-    if here and (here[0].per_token or 0.0) < 0:
+    here = [each for each in able if not each.framework]
+    if here and pace(here[0]) < 0:
         yield f"What helps most of what can be chosen: {_told(here[0])}."
     else:
-        yield "No single change that fits, and that the framework can run, makes it faster on these GPUs with this batch."
-    if anywhere and anywhere[0].framework and anywhere[0] not in here[:1]:
-        yield f"In a framework that can: {_told(anywhere[0])}. {anywhere[0].framework}"
+        yield "No single change that fits and that the framework can run makes it faster on these GPUs with this batch."
+    if able and able[0].framework and pace(able[0]) < 0:
+        yield f"Faster still, in another framework: {_told(able[0])}. {able[0].framework}"
 
 
 def _told(neighbour: Neighbour) -> str:
     row = neighbour.row
     return (
-        f"{neighbour.change.name} ({typed(neighbour)}), {show(row['step_time_s'], 'seconds')} a step, {percent(neighbour.per_token or 0.0)} for a "
-        f"token, {show(row['memory_bytes'], 'bytes')} of {show(row['memory_limit_bytes'], 'bytes')}"
+        f"{neighbour.change.name} ({typed(neighbour)}), {seconds(row['step_time_s'])} a step, {percent(pace(neighbour))} for a "
+        f"token, {of_memory(row)}"
     )
 
 
 def enough(row: Row, fewest: Mapping[str, Enough], share: float) -> Iterator[str]:
-    own, one = fewest["this layout"], row["micro_batch"] * row["d"]
+    if row["p"] == 1:
+        yield "One rank is no pipeline: there is no bubble with any number of micro-batches."
+        return
+    own, asked = fewest["this layout"], f"{percent(share)} of the pipeline's time (idle/total)"
     shape = f"p={row['p']}, v={row['v']}, {row['schedule']}"
-    now = f"Now m={row['num_microbatches']} leaves {show(row['bubble_fraction'], 'percent')} (idle/total), {show(row['bubble_overhead'], 'percent')} (idle/useful)."
-    if own.fraction is None:
-        least = "" if own.least is None else f": {show(own.least, 'percent')} is left, for its stages are not alike or wait for results"
-        yield f"No number of micro-batches up to {own.most:,} brings the bubble below {percent(share)} of the step ({shape}){least}. {now}"
+    if own.fraction is not None:
+        batch = own.fraction * row["micro_batch"] * row["d"]
+        said = f"The bubble is below {asked} from m={own.fraction:,} on ({shape}), a global batch of {batch:,}."
+    elif own.least is not None:
+        left = f"{percent(own.least)} are left, for its stages are not alike or wait for results"
+        said = f"No number of micro-batches up to {own.most:,} brings the bubble below {asked}: {left} ({shape})."
     else:
-        yield (
-            f"The bubble is below {percent(share)} of the pipeline's time (idle/total) from m={own.fraction:,} on ({shape}), a global batch of "
-            f"{own.fraction * one:,}. {now}"
-        )
+        said = f"{row['schedule']} cannot run other numbers of micro-batches that were tried, up to {own.most:,}."
+    idle, useful = percent(row["bubble_fraction"]), percent(row["bubble_overhead"])
+    yield f"{said} Now m={row['num_microbatches']} leaves {idle} (idle/total), {useful} (idle/useful)."
 
 
-def best_size(row: Row, sizes: tuple[Row, ...]) -> str:
+def best_size(sizes: Sequence[Row]) -> str:
     fits = [each for each in sizes if each["fits"]]
     if not fits:
-        return "No micro-batch fits."
+        return "No size of a micro-batch fits."
     best = min(fits, key=lambda each: each["step_time_s"])
     at = sizes.index(best)
-    said = f"Of these micro-batches {best['micro_batch']} is the fastest that fits: {show(best['step_time_s'], 'seconds')} a step."
-    if at:
-        less = sizes[at - 1]
-        said += f" {_opposed(less, best, 'smaller')}"
-    if at + 1 < len(sizes):
-        said += f" {_opposed(sizes[at + 1], best, 'larger')}"
-    return said
+    beside = [(sizes[at - 1], "smaller")] * (at > 0) + [(each, "larger") for each in sizes[at + 1 : at + 2]]
+    return " ".join(
+        (
+            f"The fastest micro-batch that fits is {best['micro_batch']}: {seconds(best['step_time_s'])} a step.",
+            *(_opposed(other, best, word) for other, word in beside),
+        )
+    )
 
 
 def _opposed(other: Row, best: Row, word: str) -> str:
     """What another size gives and takes."""
     bubble, others = other["bubble_s"] - best["bubble_s"], rest(other) - rest(best)
     fit = "" if other["fits"] else ", and does not fit"
-    return (
-        f"{other['micro_batch']}, {word}, has {_more(bubble)} bubble and takes {_more(others)} for everything else{fit}."
-    )
+    return f"{other['micro_batch']}, {word}, has {_more(bubble)} bubble and takes {_more(others)} for all else{fit}."
 
 
 def rest(row: Row) -> float:
+    """Seconds of a step that are not bubble."""
     return float(row["step_time_s"] - row["bubble_s"])
 
 
-def _more(seconds: float) -> str:
-    return f"{show(abs(seconds), 'seconds')} {'more' if seconds > 0 else 'less'}"
+def _more(change_s: float) -> str:
+    return f"{seconds(abs(change_s))} {'more' if change_s > 0 else 'less'}"
 
 
 def against(row: Row, other: Row, difference: Difference) -> str:
     change = other["step_time_s"] / difference.tokens / row["step_time_s"] - 1
-    held = [show(each["memory_bytes"], "bytes") for each in (row, other)]
-    fits = "fits" if other["fits"] else "does not fit"
     alike = "" if difference.tokens == 1 else " for the same tokens"
+    slower = "as long" if change == 0 else f"{percent(abs(change))} {'longer' if change > 0 else 'less'}"
     return (
-        f"{layout_name(other)} takes {show(other['step_time_s'], 'seconds')} a step, {_slower(change)}{alike}: "
-        f"{_moved(difference.seconds, TIME_WORDS, 'seconds')}. It {fits}; its heaviest rank holds {held[1]} instead of {held[0]}: "
-        f"{_moved(difference.bytes, MEMORY_WORDS, 'bytes')}."
+        f"{layout_name(other)} takes {seconds(other['step_time_s'])} a step, {slower}{alike}: "
+        f"{_moved(difference.seconds, TIME_WORDS, 'seconds')}. It {'fits' if other['fits'] else 'does not fit'} with "
+        f"{of_memory(other)} instead of {show(row['memory_bytes'], 'bytes')}: {_moved(difference.bytes, MEMORY_WORDS, 'bytes')}."
     )
 
 
-def _slower(change: float) -> str:
-    return "as long" if change == 0 else f"{percent(abs(change))} {'longer' if change > 0 else 'less'}"
-
-
-def _moved(lines: Sequence[tuple[str, float, float]], words: Mapping[str, tuple[str, str]], kind: str) -> str:
-    """What grew and what shrank, the most of each first."""
+def _moved(lines: Sequence[tuple[str, float, float]], words: Mapping[str, tuple[str, str]], kind: Kind) -> str:
+    """What grew and what shrank, first the way in which the total went, the most of each first."""
     changes = sorted(((other - one, item) for item, one, other in lines), key=lambda each: -abs(each[0]))
-    total = sum(change for change, _ in changes)
+    grows = sum(change for change, _ in changes) > 0
     parts = []
-    for sign, word in ((1, "more"), (-1, "less")) if total > 0 else ((-1, "less"), (1, "more")):
-        told = [f"{show(abs(change), kind)} {word} {words[item][0]}" for change, item in changes if sign * change > 0]  # type: ignore[arg-type]
+    for sign in (1, -1) if grows else (-1, 1):
+        told = [
+            f"{show(abs(change), kind)} {'more' if sign > 0 else 'less'} {words[item][0]}"
+            for change, item in changes
+            if sign * change > FAINT * abs(changes[0][0])
+        ]
         parts += [", ".join(told[:TOLD])] if told else []
     return " against ".join(parts) or "nothing changes"
