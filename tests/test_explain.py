@@ -14,10 +14,11 @@ from pipesim import compose, config, legality
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.plan import counterfactual, explain, grid, micro_batches, sensitivity
-from pipesim.plan.counterfactual import COSTS, step_s
+from pipesim.plan.counterfactual import COSTS
 from pipesim.plan.explain import Explained
 from pipesim.plan.space import with_values
-from pipesim.report import html, markdown, terminal
+from pipesim.report import figures, html, layout_tables, markdown, sweep_answer, terminal
+from pipesim.report.say import english
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
 from pipesim.specs import Point
@@ -43,6 +44,10 @@ def found(*overrides: str) -> Explained:
     return explain.explained(*asked(*overrides))
 
 
+def step_s(point: Point, factors: dict[str, float]) -> float:
+    return counterfactual.step(point, factors).total_s
+
+
 def ideal(p: int, layers: int, *more: str) -> Point:
     return asked(
         *IDEAL, f"parallel.p={p}", f"cluster.gpus={p}", f"model.layers={layers}", "training.global_batch=64", *more
@@ -61,7 +66,7 @@ def test_less_of_a_cost_never_makes_a_step_longer_and_all_of_it_makes_it_as_it_i
     for cost in COSTS:
         half = step_s(point, {cost: 0.5})
         assert half <= now * (1 + 1e-12), cost
-        if cost != "compute":
+        if cost not in ("compute", "imbalance"):  # a shorter last stage can beat equal ones
             assert step_s(point, {cost: 0.0}) <= half * (1 + 1e-12), cost
 
 
@@ -79,7 +84,7 @@ def test_a_cost_on_every_stage_saves_its_share_of_the_bubble_too() -> None:
 
 
 def test_no_recomputation_takes_what_a_layout_without_it_takes() -> None:
-    for overrides in ((), SMALL + ("training.recompute=full",), MIXTRAL + ("training.recompute=full",)):
+    for overrides in ((), (*SMALL, "training.recompute=full"), (*MIXTRAL, "training.recompute=full")):
         _, point, _ = asked(*overrides)
         none = dataclasses.replace(point, training=dataclasses.replace(point.training, recompute="none"))
         assert step_s(point, {"recompute": 0.0}) == pytest.approx(step_s(none, {}), rel=1e-9), overrides
@@ -154,8 +159,10 @@ def test_idle_over_useful_asks_for_more_than_idle_over_total(p: int) -> None:
     assert micro_batches.enough(ideal(p, 62), 0.05, equal=True).overhead == 20 * (p - 1) + 1
 
 
-RAGGED = [("interleaved_1f1b", 2, {}), ("interleaved_1f1b", 2, {"group": 5}), ("zb_h1", 1, {}), ("zbv", 2, {}), ("hanayo", 2, {}),
-          ("gpipe", 1, {}), ("interleaved_zb", 2, {}), ("looped_bfs", 3, {}), ("dualpipev", 2, {}), ("seq1f1b", 1, {"segments": 2})]  # fmt: skip
+RAGGED = [
+    ("interleaved_1f1b", 2, {}), ("interleaved_1f1b", 2, {"group": 5}), ("zb_h1", 1, {}), ("zbv", 2, {}), ("hanayo", 2, {}),
+    ("gpipe", 1, {}), ("interleaved_zb", 2, {}), ("looped_bfs", 3, {}), ("dualpipev", 2, {}), ("seq1f1b", 1, {"segments": 2}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "v", "options"), RAGGED, ids=str)
@@ -278,20 +285,18 @@ def refused(*overrides: str) -> str:
         ),
         ("schedule=auto", "training.global_batch=128"),
         (*MIXTRAL, "task.explain.against={parallel: {t: 2, p: 8}, schedule: zbv}"),
-        IDEAL + ("cluster.gpus=1",),
+        (*IDEAL, "cluster.gpus=1"),
     ],
     ids=["against", "one rank that does not fit", "auto", "experts", "one GPU, lecture"],
 )
 def test_the_report_says_why_and_its_rows_are_each_point_once(overrides: tuple[str, ...], capsys: Any) -> None:
     finished = done(*overrides)
-    again = done(*overrides)
     text = markdown.to_markdown(finished.document)
-    assert text == markdown.to_markdown(again.document)
     assert "What bounds it: " in text
     assert ("Where the seconds differ" in text) == any("against" in each for each in overrides)
     ids = [row["point_id"] for row in finished.rows]
     assert len(set(ids)) == len(ids)
-    assert "<html" in html.to_html(finished.document, {})
+    assert "<html" in html.to_html(finished.document, figures.figures(finished.document))
     terminal.print_document(finished.document)
     assert "What bounds it: " in capsys.readouterr().out
 
@@ -308,9 +313,6 @@ def test_mistakes_name_the_key_and_the_nearest() -> None:
 
 
 def test_the_best_fix_is_one_that_a_user_has_a_key_for() -> None:
-    from pipesim.report import layout_tables, sweep_answer
-    from pipesim.report.say import english
-
     _, _, row = asked(*MIXTRAL)
     assert "all communication" not in sweep_answer.best_fix(row, english)
     rows = layout_tables.gains(row, english).rows

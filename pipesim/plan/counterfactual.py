@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,15 @@ TALK = ("tp", "cp", "ep", "pp", "dp")
 Factors = Mapping[str, float]
 
 
-def step_s(point: Point, factors: Factors) -> float:
-    """Seconds of the step of a resolved point whose costs are multiplied with ``factors``, by name of ``COSTS``.
+class Step(NamedTuple):
+    """Seconds of a step, the bubble's among them."""
+
+    total_s: float
+    bubble_s: float
+
+
+def step(point: Point, factors: Factors) -> Step:
+    """Of a resolved point whose costs are multiplied with ``factors``, by name of ``COSTS``.
 
     compute    GPU and memory that are as much faster; what hides behind computing may show then. Never 0.
     host       every launch of the stack
@@ -43,8 +50,9 @@ def step_s(point: Point, factors: Factors) -> float:
     """
     points = points_of([_faster(point, factors)])
     (items,) = simulated(points, factors)[0]
-    left = sum(float(items[item][0]) for item in TIME_ITEMS)
-    return left - (1 - factors.get("bubble", 1.0)) * float(items["bubble"][0])
+    bubble_s = float(items["bubble"][0])
+    left_s = factors.get("bubble", 1.0) * bubble_s
+    return Step(sum(float(items[item][0]) for item in TIME_ITEMS) - bubble_s + left_s, left_s)
 
 
 def simulated(points: Points, factors: Factors) -> tuple[list[dict[str, FloatArray]], list[dict[str, Any]], list[Run]]:

@@ -21,10 +21,12 @@ class Cost(NamedTuple):
     name: str
     now_s: float
     halved_s: float
+    own_s: float
+    """What half of it saves, without what shorter stages save in bubble: the bubble has a line of its own."""
     gone_s: float | None
     """None of computing itself."""
     easing: Neighbour | None
-    """The fastest real change that fits and takes a tenth or more off it, whatever else it costs."""
+    """A real change that fits and takes much off it, whatever else it costs: see ``sensitivity.easing``."""
 
 
 class Limits(NamedTuple):
@@ -48,7 +50,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """``costs`` those first whose half would save most; a cost of 0 is left out."""
+    """``costs`` those first whose half would save most by itself; a cost of 0 is left out."""
 
     row: Row
     costs: tuple[Cost, ...]
@@ -58,7 +60,7 @@ class Explained:
 
     @property
     def bound(self) -> str:
-        """What bounds the step: memory if it does not fit, else the cost whose half would save most."""
+        """What bounds the step: memory if it does not fit, else the cost whose half would save most by itself."""
         return self.costs[0].name if self.row["fits"] else "memory"
 
     def cost(self, name: str) -> Cost | None:
@@ -71,7 +73,7 @@ def explained(config: Config, point: Point, row: Row) -> Explained:
     costs = [_cost(point, row, name, found) for name in COSTS if seconds_of(row, name) > 0]
     return Explained(
         row=row,
-        costs=tuple(sorted(costs, key=lambda each: each.halved_s)),
+        costs=tuple(sorted(costs, key=lambda each: -each.own_s)),
         limits=_limits(point, row),
         neighbours=tuple(found),
         sizes=tuple(micro_batches.sizes(config, point)),
@@ -93,12 +95,15 @@ def _tokens(row: Row) -> float:
 
 
 def _cost(point: Point, row: Row, name: str, found: Sequence[Neighbour]) -> Cost:
+    now, half = counterfactual.step(point, {}), counterfactual.step(point, {name: 0.5})
+    shrunk_s = 0.0 if name == "bubble" else now.bubble_s - half.bubble_s
     return Cost(
-        name,
-        seconds_of(row, name),
-        counterfactual.step_s(point, {name: 0.5}),
-        None if name == "compute" else counterfactual.step_s(point, {name: 0.0}),
-        sensitivity.easing(found, lambda each: _share(each, name), row),
+        name=name,
+        now_s=seconds_of(row, name),
+        halved_s=half.total_s,
+        own_s=now.total_s - half.total_s - shrunk_s,
+        gone_s=None if name == "compute" else counterfactual.step(point, {name: 0.0}).total_s,
+        easing=sensitivity.easing(found, lambda each: _share(each, name), row),
     )
 
 
@@ -111,12 +116,12 @@ def _limits(point: Point, row: Row) -> Limits:
     )
     limits = Limits(
         order_s=counterfactual.any_order_s(point) + tail_s,
-        equal_s=counterfactual.step_s(point, {"imbalance": 0.0}),
+        equal_s=counterfactual.step(point, {"imbalance": 0.0}).total_s,
         busy_s=step_s - idle_s,
-        talk_s=counterfactual.step_s(point, dict.fromkeys(TALK, 0.0)),
-        overlap_s=counterfactual.step_s(replace(point, stack=hiding), {}),
-        recompute_s=counterfactual.step_s(point, {"recompute": 0.0}),
-        host_s=counterfactual.step_s(point, {"host": 0.0, "fixed": 0.0}),
+        talk_s=counterfactual.step(point, dict.fromkeys(TALK, 0.0)).total_s,
+        overlap_s=counterfactual.step(replace(point, stack=hiding), {}).total_s,
+        recompute_s=counterfactual.step(point, {"recompute": 0.0}).total_s,
+        host_s=counterfactual.step(point, {"host": 0.0, "fixed": 0.0}).total_s,
     )
     return Limits(*(min(each, step_s) for each in limits))
 

@@ -42,9 +42,10 @@ def enough(point: Point, share: float, equal: bool) -> Enough:
 
     ``equal``: all stages take their mean time and results travel in none, which is what closed forms assume.
     """
-    p, rounds, bubble = point.layout.p, _rounds(point), _remembered(point, equal)
-    total, useful = (_fewest(bubble, p, rounds, below * (1 - ROUNDING)) for below in (share, share / (1 + share)))
-    return Enough(total, useful, rounds * p, bubble(rounds * p) if useful is None else None)
+    turn, bubble = int(dict(point.options).get("group", point.layout.p)), _remembered(point, equal)
+    turns = _turns(point, turn)
+    total, useful = (_fewest(bubble, turn, turns, below * (1 - ROUNDING)) for below in (share, share / (1 + share)))
+    return Enough(total, useful, turns * turn, bubble(turns * turn) if useful is None else None)
 
 
 Bubble = Callable[[int], float | None]
@@ -76,15 +77,16 @@ def _times(point: Point, equal: bool) -> tuple[list[FloatArray], float]:
     return [op[:, 0] for op in run.whole_s], float(run.hop_s[0])
 
 
-def _rounds(point: Point) -> int:
-    """So many times p micro-batches are tried at most."""
-    p, stages = point.layout.p, point.layout.p * (point.layout.v or 1)
-    return max(1, min(MOST, MOST_ACTIONS // (3 * stages)) // p)
+def _turns(point: Point, turn: int) -> int:
+    """So many turns of micro-batches are tried at most."""
+    stages = point.layout.p * (point.layout.v or 1)
+    return max(1, min(MOST, MOST_ACTIONS // (3 * stages)) // turn)
 
 
-def _fewest(bubble: Bubble, p: int, most: int, below: float) -> int | None:
-    """The smallest m with a bubble ``below``. Multiples of p fill every round, so none between two of them is better than
-    the larger, nor worse than all below the smaller: first the multiple is halved in on, then what lies before it is tried.
+def _fewest(bubble: Bubble, turn: int, most: int, below: float) -> int | None:
+    """The smallest m with a bubble ``below``. A turn is as many as pass a stage together, p or the group that was asked
+    for: no number between two whole turns has a shorter bubble than the larger, or a longer one than all before the
+    smaller. So turns are halved in on first, then the numbers of the last one are tried one by one.
     """
 
     def is_below(m: int) -> bool:
@@ -92,15 +94,15 @@ def _fewest(bubble: Bubble, p: int, most: int, below: float) -> int | None:
         return found is not None and found < below
 
     high = 1
-    while not is_below(high * p):
+    while not is_below(high * turn):
         if high == most:
             return None
         high = min(2 * high, most)
-    low = high // 2  # of whose multiple it is known not to be
+    low = high // 2  # of which it is known not to be
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if is_below(middle * p) else (middle, high)
-    return next(m for m in range(low * p + 1, high * p + 1) if is_below(m))
+        low, high = (low, middle) if is_below(middle * turn) else (middle, high)
+    return next(m for m in range(low * turn + 1, high * turn + 1) if is_below(m))
 
 
 def sizes(config: Config, point: Point) -> list[Row]:

@@ -42,11 +42,7 @@ def _against(config: Mapping[str, Any], values: Mapping[str, Any], row: Row) -> 
         raise Invalid([f"{AGAINST}={values!r} must be keys and values. Nearest: '{{parallel.t: 8, parallel.p: 6}}'."])
     other = _row(configs.changed(config, values, AGAINST), f"{AGAINST}: ")
     if other["model"] != row["model"]:
-        raise Invalid(
-            [
-                f"{AGAINST}: model={other['model']} is another model than {row['model']}: only layouts of one are told apart."
-            ]
-        )
+        raise Invalid([f"{AGAINST}: model={other['model']} is another model. Nearest: model={row['model']}."])
     return Other(other, difference(row, other))
 
 

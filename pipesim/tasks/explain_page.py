@@ -28,7 +28,7 @@ def page(found: Explained, fewest: Mapping[str, Enough], share: float, other: Ot
         Section(title="Answer", blocks=(*words.verdict(found), tables.costs(found), tables.limits(found))),
         Section(
             title="What if",
-            blocks=(*words.advice(found), tables.runs(found), tables.bars(found), *tables.refused(found)),
+            blocks=(*words.advice(found), tables.runs(found), *tables.bars(found), *tables.refused(found)),
         ),
         Section(title="Micro-batches", blocks=(*words.enough(row, fewest, share), tables.fewest(row, fewest, share))),
     ]

@@ -27,6 +27,9 @@ FREEDOMS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 LAYOUT = ("p", "m", "v")
 
+MOST_SLOWER = 0.5
+"""What takes more than so much longer has no bar."""
+
 
 def costs(found: Explained) -> Table:
     step_s = found.row["step_time_s"]
@@ -38,17 +41,20 @@ def costs(found: Explained) -> Table:
         title="What each cost is worth: the step simulated with half of it, and without",
         columns=(
             Column(title="cost"), Column(title="now", kind="seconds"), Column(title="half saves", kind="percent"),
-            Column(title="all saves", kind="percent"), Column(title="what eases it most"),
-            Column(title="step then", kind="percent"),
+            Column(title="with its bubble", kind="percent"), Column(title="all saves", kind="percent"),
+            Column(title="what eases it most"), Column(title="step then", kind="percent"),
         ),
         rows=tuple(
-            (COST_WORDS[each.name], each.now_s, saved(each.halved_s), saved(each.gone_s), *_named(each.easing))
+            (
+                COST_WORDS[each.name], each.now_s, each.own_s / step_s, saved(each.halved_s), saved(each.gone_s),
+                *_named(each.easing),
+            )
             for each in found.costs
         ),
         emphasis=frozenset({0}),
-        note="Half of computing: GPUs and memories twice as fast. What shorter stages save in bubble is counted. What eases a "
-        "cost is a neighbouring layout that fits and has a tenth less of it or more; step then: all that it changes, for the "
-        "same tokens, below 0 is faster.",
+        note="Half of computing: GPUs and memories twice as fast. With its bubble: and with what shorter stages save in idle "
+        "time. What eases a cost most is a neighbouring layout that fits and has much less of it; step then: all that it "
+        "changes, for the same tokens, below 0 is faster.",
     )  # fmt: skip
 
 
@@ -138,16 +144,17 @@ def _too_large(neighbour: Neighbour) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def bars(found: Explained) -> Bars:
-    moved = [each for each in found.neighbours if each.runs and each.per_token]
-    return Bars(
-        slug="what-if",
-        title="One thing changed: how much faster, how much slower",
-        caption="Seconds of a token less and more than now, of what fits. Only what is above the break helps.",
-        x=Axis(title="change of the time for a token", kind="percent"),
-        items=("faster", "slower"),
-        bars=tuple((each.change.name, _sides(pace(each))) for each in moved),
-    )
+def bars(found: Explained) -> Iterator[Bars]:
+    moved = [each for each in found.neighbours if each.runs and each.per_token and pace(each) <= MOST_SLOWER]
+    if moved:
+        yield Bars(
+            slug="what-if",
+            title="One thing changed: how much faster, how much slower",
+            caption="Time of a token less or more than now, of what fits and is at most a half slower.",
+            x=Axis(title="change of the time for a token", kind="percent"),
+            items=("faster", "slower"),
+            bars=tuple((each.change.name, _sides(pace(each))) for each in moved),
+        )
 
 
 def _sides(change: float) -> tuple[float, float]:

@@ -61,37 +61,57 @@ def verdict(found: Explained) -> Iterator[str]:
     yield f"{answer(row, english).split(' What bounds it')[0]} {trust(row)}"
     if found.bound == "memory":
         yield "What bounds it: memory. What follows is of the step that it would make if it fitted."
-    others = [cost for cost in found.costs[1:] if _saves(row, cost) >= LEAST][:TOLD]
-    more = "; ".join(f"{COST_WORDS[cost.name]} {percent(_saves(row, cost))}" for cost in others)
-    less = "GPUs and memories twice as fast" if first.name == "compute" else "half of it"
+    others = [cost for cost in found.costs[1:] if cost.own_s >= LEAST * row["step_time_s"]][:TOLD]
+    more = "; ".join(f"{COST_WORDS[cost.name]} {_of_step(row, cost.own_s)}" for cost in others)
     yield (
-        f"What bounds {'the step' if found.bound == 'memory' else 'it'}: {COST_WORDS[first.name]}. With {less} the step of "
-        f"{seconds(row['step_time_s'])} takes {seconds(first.halved_s)}, {percent(_saves(row, first))} less. "
-        + (f"Half of the other costs saves less: {more}." if more else "Half of any other cost saves less than 1 %.")
+        f"What bounds {'the step' if found.bound == 'memory' else 'it'}: {COST_WORDS[first.name]}. {_halved(row, first)} "
+        + (f"Half of another cost saves less by itself: {more}." if more else "Half of any other saves less than 1 %.")
     )
     if (bubble := found.cost("bubble")) is not None:
         yield _bubble(found, bubble)
 
 
-def _saves(row: Row, cost: Cost) -> float:
-    return float(1 - cost.halved_s / row["step_time_s"])
+def _halved(row: Row, cost: Cost) -> str:
+    less = "GPUs and memories twice as fast" if cost.name == "compute" else "half of it"
+    saved_s = row["step_time_s"] - cost.halved_s
+    alone = (
+        f", {_of_step(row, cost.own_s)} by itself and the rest in bubble"
+        if saved_s - cost.own_s > 1e-3 * saved_s
+        else ""
+    )
+    return (
+        f"With {less} the step of {seconds(row['step_time_s'])} takes {seconds(cost.halved_s)}, {_of_step(row, saved_s)} less"
+        f"{alone}."
+    )
+
+
+def _of_step(row: Row, value_s: float) -> str:
+    return percent(value_s / row["step_time_s"])
 
 
 def _bubble(found: Explained, bubble: Cost) -> str:
     """Whether the bubble bounds it, with what a really shorter bubble promises and gives."""
     row = found.row
-    bound = "It is bubble-bound" if found.costs[0].name == "bubble" else "It is not bubble-bound"
-    said = f"{bound}: half the bubble saves {percent(_saves(row, bubble))}, {seconds(bubble.halved_s)} a step."
-    if bubble.easing is None:
+    bound = "It is bubble-bound" if found.costs[0] == bubble else "It is not bubble-bound"
+    said = f"{bound}: half the bubble saves {_of_step(row, bubble.own_s)}, {seconds(bubble.halved_s)} a step."
+    shorter = _more_micro_batches(found) or bubble.easing
+    if shorter is None:
         return f"{said} No neighbouring layout that fits has a bubble a tenth smaller."
-    other = bubble.easing.row
+    other, name = shorter.row, shorter.change.name
     before, after = row["bubble_fraction"], other["bubble_fraction"]
     promised, gained = (1 - after) / (1 - before), other["tokens_per_s"] / row["tokens_per_s"]
     return (
-        f"{said} For example, {bubble.easing.change.name} brings its share (idle/total) from {percent(before)} to "
-        f"{percent(after)}: by itself that is {promised:.2f}x the tokens/s, with all that comes with it "
-        f"{gained:.2f}x{_because(row, other)}."
+        f"{said} Really shortened from {percent(before)} to {percent(after)} (idle/total), by {name} (m={other['num_microbatches']}): "
+        f"{promised:.2f}x the tokens/s by the bubble alone, {gained:.2f}x with all that comes with it{_because(row, other)}."
     )
+
+
+def _more_micro_batches(found: Explained) -> Neighbour | None:
+    """The same batch in smaller ones, which is the first thing that people try."""
+    sizes = [
+        each for each in found.neighbours if each.change.values.keys() == {"training.micro_batch"} and each.per_token
+    ]
+    return next((each for each in sizes if each.row["num_microbatches"] > found.row["num_microbatches"]), None)
 
 
 def _because(row: Row, other: Row) -> str:
