@@ -121,7 +121,7 @@ def test_neighbours_are_what_they_say_and_each_is_priced_as_if_asked_alone(overr
     paces = [each.per_token for each in every if each.runs]
     assert paces == sorted(paces)
     for each in every[:3]:
-        (alone,) = grid.rows([with_values(conf, each.change.values)])
+        (alone,) = grid.rows([with_values(conf, each.change.values)], details=False)
         assert alone == each.row
     for each in every:
         if each.change.name.startswith("half of"):
@@ -225,10 +225,10 @@ def test_halving_the_bubble_of_an_overhead_bound_pipeline_changes_nothing() -> N
     """
     every = found(*OVERHEAD)
     assert every.bound == "host"
-    assert every.row["bubble_fraction"] == pytest.approx(7 / 15, abs=0.01)
+    assert every.row["bubble_fraction"] == pytest.approx(7 / 15, abs=0.03)
     more = next(each for each in every.neighbours if each.change.name == "micro-batch 1")
-    assert more.row["bubble_fraction"] == pytest.approx(7 / 23, abs=0.01)
-    assert (1 - more.row["bubble_fraction"]) / (1 - every.row["bubble_fraction"]) == pytest.approx(1.31, abs=0.01)
+    assert more.row["bubble_fraction"] == pytest.approx(7 / 23, abs=0.03)
+    assert (1 - more.row["bubble_fraction"]) / (1 - every.row["bubble_fraction"]) == pytest.approx(1.31, abs=0.03)
     assert more.per_token is not None
     assert more.per_token > -0.05
     said = " ".join(explain_words.verdict(every))
@@ -276,15 +276,20 @@ def refused(*overrides: str) -> str:
     "overrides",
     [
         ("task.explain.against={parallel.t: 8, parallel.p: 6}",),
-        (
-            "parallel.p=1",
-            "parallel.d=1",
-            "cluster.gpus=4",
-            "training.global_batch=2",
-            "task.explain.against={schedule: zb1p}",
+        pytest.param(
+            (
+                "parallel.p=1",
+                "parallel.d=1",
+                "cluster.gpus=4",
+                "training.global_batch=2",
+                "task.explain.against={schedule: zb1p}",
+            ),
+            marks=pytest.mark.slow,
         ),
-        ("schedule=auto", "training.global_batch=128"),
-        (*MIXTRAL, "task.explain.against={parallel: {t: 2, p: 8}, schedule: zbv}"),
+        pytest.param(("schedule=auto", "training.global_batch=128"), marks=pytest.mark.slow),
+        pytest.param(
+            (*MIXTRAL, "task.explain.against={parallel: {t: 2, p: 8}, schedule: zbv}"), marks=pytest.mark.slow
+        ),
         (*IDEAL, "cluster.gpus=1"),
     ],
     ids=["against", "one rank that does not fit", "auto", "experts", "one GPU, lecture"],

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.plan import counterfactual, micro_batches, sensitivity
-from pipesim.plan.counterfactual import COSTS, TALK
+from pipesim.plan.counterfactual import COSTS, TALK, Step
 from pipesim.plan.sensitivity import Neighbour
 from pipesim.plan.space import Config
 from pipesim.results.schema import Row
@@ -70,7 +70,8 @@ class Explained:
 def explained(config: Config, point: Point, row: Row) -> Explained:
     """Of a plain config, its resolved point, and its row with details."""
     found = sensitivity.neighbours(config, point, row)
-    costs = [_cost(point, row, name, found) for name in COSTS if seconds_of(row, name) > 0]
+    now = counterfactual.step(point, {})
+    costs = [_cost(point, row, name, now, found) for name in COSTS if seconds_of(row, name) > 0]
     return Explained(
         row=row,
         costs=tuple(sorted(costs, key=lambda each: -each.own_s)),
@@ -94,8 +95,8 @@ def _tokens(row: Row) -> float:
     return float(row["global_batch"] * row["seq_length"])
 
 
-def _cost(point: Point, row: Row, name: str, found: Sequence[Neighbour]) -> Cost:
-    now, half = counterfactual.step(point, {}), counterfactual.step(point, {name: 0.5})
+def _cost(point: Point, row: Row, name: str, now: Step, found: Sequence[Neighbour]) -> Cost:
+    half = counterfactual.step(point, {name: 0.5})
     shrunk_s = 0.0 if name == "bubble" else now.bubble_s - half.bubble_s
     return Cost(
         name=name,

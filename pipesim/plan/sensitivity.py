@@ -50,7 +50,7 @@ def neighbours(config: Config, point: Point, row: Row) -> list[Neighbour]:
     memory, then what breaks a rule.
     """
     asked = [each for change in changes(config, point, row) if (each := _without_same(config, change)).values]
-    rows = grid.rows([with_values(config, each.values) for each in asked])
+    rows = grid.rows([with_values(config, each.values) for each in asked], details=False)
     found = [_neighbour(config, change, other, row) for change, other in zip(asked, rows, strict=True)]
     return sorted(found, key=lambda each: (not each.runs, each.per_token is None, each.per_token or 0.0))
 
