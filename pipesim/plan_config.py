@@ -40,7 +40,7 @@ class PlanConf:
 
 @dataclass
 class ExplainConf:
-    """``against`` are what another layout differs in, keys and values; ``bubble`` is the share that micro-batches are counted for."""
+    """``against``: keys and values of another layout; ``bubble``: the share that micro-batches are counted for."""
 
     against: Any = None
     bubble: float = 0.05

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from typing import Any
 
 import pytest
@@ -233,7 +234,7 @@ def test_halving_the_bubble_of_an_overhead_bound_pipeline_changes_nothing() -> N
     assert more.per_token > -0.05
     said = " ".join(explain_words.verdict(every))
     assert "It is not bubble-bound" in said
-    assert "1.3" in said
+    assert re.search(r"1\.[23]\dx the tokens/s by the bubble alone, 0\.\d\dx with all", said)
     assert "waiting for the host grows" in said
 
 

@@ -99,10 +99,11 @@ def _bubble(found: Explained, bubble: Cost) -> str:
         return f"{said} No neighbouring layout that fits has a bubble a tenth smaller."
     other, name = shorter.row, shorter.change.name
     before, after = row["bubble_fraction"], other["bubble_fraction"]
-    promised, gained = (1 - after) / (1 - before), other["tokens_per_s"] / row["tokens_per_s"]
+    alone, gained = (1 - after) / (1 - before), other["tokens_per_s"] / row["tokens_per_s"]
+    way = f"{percent(before)} to {percent(after)} (idle/total), by {name}, m={other['num_microbatches']}"
     return (
-        f"{said} Really shortened from {percent(before)} to {percent(after)} (idle/total), by {name}, "
-        f"m={other['num_microbatches']}: {promised:.2f}x the tokens/s by the bubble alone, {gained:.2f}x with all that comes with it{_because(row, other)}."
+        f"{said} Really shortened from {way}: {alone:.2f}x the tokens/s by the bubble alone, {gained:.2f}x with all that comes "
+        f"with it{_because(row, other)}."
     )
 
 
