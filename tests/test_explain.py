@@ -23,7 +23,7 @@ from pipesim.report.say import english
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
 from pipesim.specs import Point
-from pipesim.tasks import Done, explain_words
+from pipesim.tasks import Done, explain_tables, explain_words
 from pipesim.tasks.explain import explain as task
 
 IDEAL = "costs=lecture", "stack=ideal", "model=gpt3_175b", "parallel=one_gpu", "training.micro_batch=1"
@@ -75,6 +75,7 @@ def test_a_cost_that_nothing_hides_saves_just_its_seconds() -> None:
     _, point, row = asked()
     assert step_s(point, {"dp": 0.5}) == pytest.approx(row["step_time_s"] - row["dp_exposed_s"] / 2)
     assert step_s(point, {"bubble": 0.0}) == pytest.approx(row["step_time_s"] - row["bubble_s"])
+    assert step_s(point, {"pp": 0.0}) == pytest.approx(row["step_time_s"] - row["pp_exposed_s"])
     assert step_s(point, {"fixed": 0.0}) == pytest.approx(row["step_time_s"] - row["fixed_s"])
 
 
@@ -82,6 +83,12 @@ def test_a_cost_on_every_stage_saves_its_share_of_the_bubble_too() -> None:
     """1F1B of equal stages takes (m + p - 1) times a stage (Narayanan et al. 2021): half of each is half of all."""
     point = ideal(4, 62)
     assert step_s(point, {"compute": 0.5}) == pytest.approx(step_s(point, {}) / 2)
+
+
+def test_no_tensor_parallel_communication_takes_what_hiding_all_of_it_takes() -> None:
+    _, point, _ = asked()
+    hidden = dataclasses.replace(point, stack=dataclasses.replace(point.stack, tp_overlap=1.0))
+    assert step_s(point, {"tp": 0.0}) == pytest.approx(step_s(hidden, {}), rel=1e-9)
 
 
 def test_no_recomputation_takes_what_a_layout_without_it_takes() -> None:
@@ -305,6 +312,26 @@ def test_the_report_says_why_and_its_rows_are_each_point_once(overrides: tuple[s
     assert "<html" in html.to_html(finished.document, figures.figures(finished.document))
     terminal.print_document(finished.document)
     assert "What bounds it: " in capsys.readouterr().out
+
+
+TOO_LARGE = (
+    "model=llama2_70b",
+    "cluster=dgx_a100",
+    "training=megatron",
+    "stack=megatron_lm",
+    "parallel=megatron",
+    "parallel.p=1",
+)
+TOO_LARGE += "cluster.gpus=64", "cluster.memory_gb=40", "training.global_batch=64"
+
+
+def test_what_does_not_fit_is_bound_by_memory_and_the_change_that_fits_is_told() -> None:
+    every = found(*TOO_LARGE)
+    assert every.bound == "memory"
+    assert "What bounds it: memory" in " ".join(explain_words.verdict(every))
+    fits = next(each for each in every.neighbours if each.change.real and each.runs and not each.framework)
+    assert f"What fits and costs least: {fits.change.name}" in next(explain_words.advice(every))
+    assert all(line[0] != "as it is" for line in explain_tables.runs(every).rows)
 
 
 def test_mistakes_name_the_key_and_the_nearest() -> None:

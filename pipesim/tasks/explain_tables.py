@@ -27,6 +27,7 @@ FREEDOMS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 LAYOUT = ("p", "m", "v")
 
+AS_IT_IS = "as it is"
 MOST_SLOWER = 0.5
 """What takes more than so much longer has no bar."""
 
@@ -84,11 +85,12 @@ def _named(neighbour: Neighbour | None) -> tuple[str, float | None]:
 
 
 def runs(found: Explained) -> Table:
-    """What runs and fits, the fastest first, the layout itself among it."""
+    """What runs and fits, the fastest first, the layout itself among it if it does."""
     fits = [each for each in found.neighbours if each.runs]
     lines: list[tuple[float, tuple[Cell, ...]]] = [(pace(each), _line(each, found.row)) for each in fits]
-    lines.append((0.0, ("as it is", 0.0, *_figures(found.row), "yes", "")))
-    lines.sort(key=lambda line: (line[0], line[1][0] != "as it is"))
+    if found.row["fits"]:
+        lines.append((0.0, (AS_IT_IS, 0.0, *_figures(found.row), "", "")))
+    lines.sort(key=lambda line: (line[0], line[1][0] != AS_IT_IS))
     return Table(
         title="One thing changed: what fits",
         columns=(
@@ -97,7 +99,7 @@ def runs(found: Explained) -> Table:
             Column(title="bubble (idle/total)", kind="percent"), Column(title="framework has it"), Column(title="to type"),
         ),
         rows=tuple(line for _, line in lines),
-        emphasis=frozenset(k for k, (_, line) in enumerate(lines) if line[0] == "as it is"),
+        emphasis=frozenset(k for k, (_, line) in enumerate(lines) if line[0] == AS_IT_IS),
         note="Step then: for the same tokens, below 0 is faster.",
     )  # fmt: skip
 

@@ -129,7 +129,13 @@ def _of_token(row: Row, name: str) -> float:
 def advice(found: Explained) -> Iterator[str]:
     able = [each for each in found.neighbours if each.change.real and each.runs]
     here = [each for each in able if not each.framework]
-    if here and pace(here[0]) < 0:
+    if not found.row["fits"]:
+        yield (
+            f"What fits and costs least: {_told(here[0])}."
+            if here
+            else "No single change of what can be chosen makes it fit."
+        )
+    elif here and pace(here[0]) < 0:
         yield f"What helps most of what can be chosen: {_told(here[0])}."
     else:
         yield "No single change that fits and that the framework can run makes it faster on these GPUs with this batch."
