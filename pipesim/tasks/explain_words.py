@@ -43,7 +43,8 @@ def of_memory(row: Row) -> str:
 
 def typed(neighbour: Neighbour) -> str:
     """What to add to the command line."""
-    return " ".join(f"{key}={_typed(value)}" for key, value in neighbour.change.values.items())
+    values = neighbour.change.values.items()
+    return " ".join(f"{'schedule' if key == 'schedule.name' else key}={_typed(value)}" for key, value in values)
 
 
 def _typed(value: object) -> str:
