@@ -77,6 +77,52 @@ def plain(config: DictConfig) -> dict[str, Any]:
     return found
 
 
+LAYOUT_GROUPS = ("model", "cluster", "parallel", "training", "schedule", "stack", "costs")
+"""What a layout is made of."""
+
+
+def changed(config: Mapping[str, Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A plain config with dotted keys set, or whole groups to a choice of ``conf/`` by its name.
+
+    Raises ``Invalid``, which says ``where`` they were asked, or OmegaConf's errors for keys and types the schema lacks.
+    """
+    found = OmegaConf.merge(OmegaConf.structured(Config), dict(config))
+    assert isinstance(found, DictConfig)
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        inside = isinstance(value, Mapping) and "." not in key
+        flat |= {f"{key}.{name}": each for name, each in value.items()} if inside else {key: value}
+    for key, value in flat.items():
+        group, _, name = key.partition(".")
+        if group not in LAYOUT_GROUPS:
+            near, there = checks.suggest(group, LAYOUT_GROUPS), ", ".join(LAYOUT_GROUPS)
+            raise Invalid([f"{where}: {key} is no part of a layout; its keys begin with {there}.{near}"])
+        if name:
+            OmegaConf.update(found, key, value)
+        else:
+            found[group] = OmegaConf.merge(OmegaConf.structured(_SCHEMAS[group]), _choice(group, value, where))
+    return plain(found)
+
+
+_SCHEMAS: dict[str, Any] = dict(
+    zip(
+        LAYOUT_GROUPS,
+        (ModelConf, ClusterConf, ParallelConf, TrainingConf, ScheduleConf, StackConf, CostsConf),
+        strict=True,
+    )
+)
+
+
+def _choice(group: str, name: Any, where: str) -> Any:
+    name = (canonical_name(name) or name) if group == "schedule" else name
+    there = [path.stem for path in sorted((CONF_DIR / group).glob("*.yaml"))]
+    if name not in there:
+        raise Invalid(
+            [f"{where}: {group}={name} is no choice; there are: {', '.join(there)}.{checks.suggest(str(name), there)}"]
+        )
+    return OmegaConf.load(CONF_DIR / group / f"{name}.yaml")
+
+
 def _container(node: Any) -> Any:
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node._value()
 

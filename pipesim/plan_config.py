@@ -42,9 +42,9 @@ class PlanConf:
 
 @dataclass
 class ExplainConf:
-    """``against`` are keys and values of another layout; ``bubble`` is the share that micro-batches are counted for."""
+    """``against``: keys and values of another layout; ``bubble``: the share that micro-batches are counted for."""
 
-    against: dict[str, Any] | None = None
+    against: Any = None
     bubble: float = 0.05
 
 

@@ -30,10 +30,10 @@ def evaluate(slices: Iterable[Slice], details: bool) -> pa.Table:
     return schema.sorted_table(pa.concat_tables(tables)) if tables else schema.SCHEMA.empty_table()
 
 
-def rows(configs: Iterable[Config]) -> list[Row]:
-    """A row with details for each plain config, in the same order."""
+def rows(configs: Iterable[Config], details: bool = True) -> list[Row]:
+    """A row for each plain config, in the same order."""
     alone = (Slice(Space(base=config), 0, 1) for config in configs)
-    return [row for group in groups([*alone]) for row in table(group, details=True).to_pylist()]
+    return [row for group in groups([*alone]) for row in table(group, details).to_pylist()]
 
 
 def table(group: Group, details: bool) -> pa.Table:

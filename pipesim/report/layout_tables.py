@@ -12,7 +12,7 @@ from pipesim.report.document import Column, Table
 from pipesim.report.formats import show
 from pipesim.report.layout_parts import rank_limits
 from pipesim.report.say import Say, word
-from pipesim.report.sweep_answer import FIXES
+from pipesim.report.sweep_answer import FIXES, TO_TRY
 from pipesim.report.sweep_tables import flag
 from pipesim.report.words import MEMORY_WORDS, TIME_WORDS
 from pipesim.schedules.action import Schedule
@@ -84,16 +84,19 @@ def seconds(row: Row, say: Say) -> Table:
 
 
 def gains(row: Row, say: Say) -> Table:
-    """Each fix alone."""
-    total = row["step_time_s"]
-    found = [(say(*FIXES[fix]), gain) for fix, gain in json.loads(row["fixes"] or "{}").items()]
-    lines = sorted(((fix, gain, gain / total) for fix, gain in found), key=lambda line: -line[1])
+    """Each fix alone; what nobody has a key for comes last."""
+    total, found = row["step_time_s"], json.loads(row["fixes"] or "{}")
+    lines = [
+        (say(*FIXES[fix]), found[fix], found[fix] / total, TO_TRY.get(fix, ""))
+        for fix in sorted(found, key=lambda fix: (fix not in TO_TRY, -found[fix]))
+    ]
     return Table(
         title=say("What each fix could gain at most", "每种改进至多省多少"),
         columns=(
             Column(title=say("fix", "改进")),
             Column(title=say("seconds", "秒数"), kind="seconds"),
             Column(title=say("share", "占比"), kind="percent"),
+            Column(title=say("keys to try", "可试的键")),
         ),
         rows=tuple(lines),
         note=say(

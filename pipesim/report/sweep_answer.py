@@ -117,15 +117,23 @@ FIXES = {
     "tp": ("tensor-parallel communication that hides wholly", "张量并行通信完全隐藏"),
     "dp": ("gradient exchange that hides wholly", "梯度交换完全隐藏"),
     "cp and ep": ("context and expert communication that hides wholly", "上下文与专家通信完全隐藏"),
-    "all communication": ("all communication in no time", "所有通信都不花时间"),
     "recompute": ("no recomputation, where memory allows", "不重计算（若显存允许）"),
     "launch": ("kernels that launch in no time", "算子下发不花时间"),
+    "all communication": ("all communication in no time", "所有通信都不花时间"),
 }
+
+TO_TRY = {
+    "bubble": "schedule, parallel.v, training.micro_batch", "imbalance": "parallel.partition, parallel.spread_vocab",
+    "pp": "parallel.p, schedule", "tp": "parallel.t, parallel.sequence_parallel", "dp": "parallel.zero, parallel.d",
+    "cp and ep": "parallel.c, parallel.e", "recompute": "training.recompute", "launch": "training.micro_batch, parallel.t",
+}  # fmt: skip
+"""The config keys that a user has for a fix; nobody has any for all communication at once."""
 
 
 def best_fix(row: Row, say: Say) -> str:
     """A sentence with a space before it, or nothing where no fix is known to gain anything."""
-    gains: Mapping[str, float] = json.loads(row["fixes"] or "{}")
+    found: Mapping[str, float] = json.loads(row["fixes"] or "{}")
+    gains = {fix: gain for fix, gain in found.items() if fix in TO_TRY}
     if not gains:
         return ""
     fix = max(gains, key=lambda each: gains[each])
