@@ -16,7 +16,7 @@ from pipesim.costs.columns import FloatArray
 from pipesim.costs.prices import Prices
 from pipesim.estimate.details import details
 from pipesim.estimate.held import MEMORY_ITEMS, memory
-from pipesim.estimate.pipelines import Pipeline, pipeline
+from pipesim.estimate.pipelines import Pipeline, pipeline, timed
 from pipesim.estimate.points import Points, points_of, price_key
 from pipesim.estimate.runs import runs
 from pipesim.estimate.step import COMMUNICATION_ITEMS, COMPUTE_ITEMS, TIME_ITEMS, seconds
@@ -24,7 +24,7 @@ from pipesim.specs import Point
 
 __all__ = [
     "COMMUNICATION_ITEMS", "COMPUTE_ITEMS", "MEMORY_ITEMS", "TIME_ITEMS", "Batch", "Pipeline", "Points", "evaluate",
-    "evaluate_columns", "pipeline", "points_of", "price_key", "priced",
+    "evaluate_columns", "pipeline", "points_of", "price_key", "priced", "timed",
 ]  # fmt: skip
 
 
