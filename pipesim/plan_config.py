@@ -78,14 +78,14 @@ class JitterConf:
 class GoodputConf:
     """A whole training of ``tokens``, with one failure of one GPU every ``gpu_mtbf_hours``.
 
-    ``restart_s`` are from a failure until training goes on behind its last checkpoint; ``interval_s`` null is the best one.
-    ``ramp`` are phases [until this token, batch] before ``training.global_batch``, ``rampup_batch_size`` is the same as
-    Megatron-LM says it: [first batch, increment, samples].
+    ``checkpoint_gb_per_s`` is the storage's, null 0.122 for each GPU. ``restart_s`` are from a failure until training goes on
+    behind its last checkpoint; ``interval_s`` null is the best one. ``ramp`` are phases [until this token, batch] before
+    ``training.global_batch``, ``rampup_batch_size`` is the same as Megatron-LM says it: [first batch, increment, samples].
     """
 
     tokens: float = MISSING
     gpu_mtbf_hours: float = MISSING
-    checkpoint_gb_per_s: float = MISSING
+    checkpoint_gb_per_s: float | None = None
     restart_s: float = MISSING
     interval_s: float | None = None
     ramp: list[list[float]] = field(default_factory=list)
