@@ -88,7 +88,7 @@ class GoodputConf:
     checkpoint_gb_per_s: float | None = None
     restart_s: float = MISSING
     interval_s: float | None = None
-    ramp: list[list[float]] = field(default_factory=list)
+    ramp: list[Any] = field(default_factory=list)
     rampup_batch_size: list[int] = field(default_factory=list)
 
 

@@ -17,6 +17,7 @@ from pipesim.costs.columns import FloatArray
 from pipesim.costs.parameters import active_parameters, embedding_parameters, head_parameters
 from pipesim.estimate import TIME_ITEMS
 from pipesim.plan import grid
+from pipesim.plan.space import Axis, Slice, Space
 from pipesim.results.schema import Row
 from pipesim.specs import ModelSpec, Point
 from pipesim.tasks import Done
@@ -115,10 +116,11 @@ def goodput(config: Mapping[str, Any]) -> Done:
 
 def _rows(config: Mapping[str, Any], planned: Sequence[Phase]) -> list[Row]:
     """A row for every phase, each batch priced once. Raises ``Invalid`` for batches that the schedule cannot run."""
-    batches = list(dict.fromkeys(phase.batch for phase in planned))
-    asked = [{**config, "training": {**config["training"], "global_batch": batch}} for batch in batches]
-    rows = dict(zip(batches, grid.rows(asked), strict=True))
-    problems = [f"batch {batch}: {row['reason']}" for batch, row in rows.items() if row["step_time_s"] is None]
+    batches = sorted({phase.batch for phase in planned})
+    axis = Axis(keys=("training.global_batch",), values=tuple((batch,) for batch in batches))
+    table = grid.evaluate([Slice(Space(base=config, axes=(axis,)), 0, len(batches))], details=False)
+    rows = {row["global_batch"]: row for row in table.to_pylist()}
+    problems = [f"batch {batch}: {rows[batch]['reason']}" for batch in batches if rows[batch]["step_time_s"] is None]
     if problems:
         raise Invalid(problems)
     return [rows[phase.batch] for phase in planned]

@@ -53,8 +53,10 @@ def _walk(until: Sequence[float], batches: Sequence[int]) -> list[Phase]:
     return found
 
 
-def _given(ramp: Sequence[Sequence[float]], tokens: float, seq_length: int) -> tuple[list[float], list[int]]:
-    problems = [f"{KEY}: {list(row)} must be [until this token, batch]." for row in ramp if len(row) != 2]
+def _given(ramp: Sequence[Any], tokens: float, seq_length: int) -> tuple[list[float], list[int]]:
+    problems = [
+        f"{KEY}: {row} must be [until this token, batch], two numbers." for row in ramp if not _two_numbers(row)
+    ]
     if problems:
         raise Invalid(problems)
     for before, (end, batch) in zip([0.0, *(row[0] for row in ramp)], ramp, strict=False):
@@ -70,6 +72,10 @@ def _given(ramp: Sequence[Sequence[float]], tokens: float, seq_length: int) -> t
     if problems:
         raise Invalid(problems)
     return [end / seq_length for end, _ in ramp], [int(batch) for _, batch in ramp]
+
+
+def _two_numbers(row: Any) -> bool:
+    return isinstance(row, list) and len(row) == 2 and all(isinstance(x, int | float) and math.isfinite(x) for x in row)
 
 
 def _megatron(given: Sequence[int], global_batch: int) -> tuple[list[float], list[int]]:
