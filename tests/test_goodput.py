@@ -175,6 +175,24 @@ def test_bloom_s_whole_training_takes_the_published_hours(bloom: Any) -> None:
     assert whole[5] == pytest.approx(400 * whole[3] / 1e6)
 
 
+LLAMA = (
+    "model=llama3_405b", "cluster=dgx_h100", "cluster.gpus=16384", "parallel=megatron", "training=megatron",
+    "stack=megatron_lm", "parallel.t=8", "parallel.p=16", "parallel.v=8", "schedule=interleaved_1f1b",
+    "training.global_batch=2048", "training.micro_batch=1", "task.goodput.tokens=15.6e12",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_llama_3_s_whole_training_takes_the_published_hours() -> None:
+    # Llama 3.1 model card: 30.84M GPU-hours for 405B. Its batch grew, on numbers of GPUs that are not told for each batch:
+    # here it is the last one throughout.
+    done = goodput(asked(*LLAMA))
+    *_, whole = tables(done)["Where the time goes"].rows
+    assert whole[3] == pytest.approx(30.84e6, rel=0.1)
+    assert whole[2] == 1
+    assert tables(done)["Where the time goes"].rows[0][2] > 0.9
+
+
 def test_the_useful_time_is_its_items_and_its_phases(bloom: Any) -> None:
     found = tables(bloom)
     *items, whole = found["Useful time by item"].rows

@@ -34,7 +34,7 @@ def page(told: Trained) -> Document:
             Section(title="Answer", blocks=(_answer(told), _spent(told), *filter(None, [warned]))),
             Section(title="Inside the useful steps", blocks=(_items(told),)),
             Section(title="Batches", blocks=(_phases(told), _critical(told))),
-            Section(title="Failures and checkpoints", blocks=(_machine(told.machine), _intervals(told), _curves(told))),
+            Section(title="Failures and checkpoints", blocks=(_machine(told), _intervals(told), _curves(told))),
             Section(title="What else would change", blocks=(_sensitivity(told),)),
             Section(title="How to read this", blocks=_definitions(told)),
         ),
@@ -62,7 +62,7 @@ def _answer(told: Trained) -> str:
     best = "" if told.asked["interval_s"] is None else f"; best are {lasting(_best_s(machine))}"
     fits = "" if row["fits"] else f" It {row['reason']}"
     return (
-        f"{told.tokens / 1e9:,.4g}B tokens take {total_s / DAY_S:,.1f} days{between} on {row['gpus']} GPUs: "
+        f"{show(told.tokens, 'parameters')} tokens take {total_s / DAY_S:,.1f} days{between} on {row['gpus']} GPUs: "
         f"{row['gpus'] * total_s / HOUR_S:,.0f} GPU-hours{_price(told, total_s)}{_energy(told, total_s)}. "
         f"{show(times['useful'] / total_s, 'percent')} of that is useful, with a failure every {lasting(machine.mtbf_s)} and "
         f"a checkpoint of {show(machine.checkpoint_bytes, 'bytes')} in {lasting(machine.checkpoint_s)} after each "
@@ -122,8 +122,6 @@ def _warnings(told: Trained) -> tuple[str, ...]:
             f"{phase.batch * told.seq_length / 1e6:,.3g}M tokens, at that time about {at / 1e6:,.3g}M are critical. Beyond it a "
             "batch costs tokens: more must be trained on for the same loss."
         )
-    if not told.rows[-1]["fits"]:
-        found.append(f"This layout {told.rows[-1]['reason']}")
     if sum(told.machine.times_s(1.0).values()) > 2:
         found.append("More than half of the time is lost: failures come too often for these checkpoints and restarts.")
     return tuple(found)
@@ -174,7 +172,8 @@ def _critical(told: Trained) -> str:
     )
 
 
-def _machine(machine: Machine) -> Table:
+def _machine(told: Trained) -> Table:
+    machine, shared = told.machine, told.asked["checkpoint_gb_per_s"] is None
     rows = (
         ("a failure of the job every", lasting(machine.mtbf_s), "task.goodput.gpu_mtbf_hours over the GPUs"),
         (
@@ -182,7 +181,11 @@ def _machine(machine: Machine) -> Table:
             show(machine.checkpoint_bytes, "bytes"),
             "14 bytes a parameter: weights and Adam's state",
         ),
-        ("storage takes", f"{machine.bytes_per_s / 1e9:,.4g} GB/s", "task.goodput.checkpoint_gb_per_s"),
+        (
+            "storage takes",
+            f"{machine.bytes_per_s / 1e9:,.4g} GB/s",
+            "0.122 GB/s a GPU, as Llama 3's storage had" if shared else "task.goodput.checkpoint_gb_per_s",
+        ),
         ("so work stands still for", lasting(machine.checkpoint_s), "once an interval; none of it is hidden"),
         ("a restart takes", lasting(machine.restart_s), "task.goodput.restart_s"),
     )

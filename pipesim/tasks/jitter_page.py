@@ -91,9 +91,12 @@ def _claims(told: Jittered) -> tuple[str, ...]:
         least, most = (pick(lost, key=lambda name: lost[name]) for pick in (min, max))
         claims.append(
             f"Of {len(runs)} schedules {least} suffers least ({show(lost[least], 'percent')} longer) and {most} most "
-            f"({show(lost[most], 'percent')}); the fastest on average is {runs[0][0].name}, without chance "
-            f"{min(runs, key=lambda run: run[0].row['step_time_s'])[0].name}."
+            f"({show(lost[most], 'percent')})."
         )
+        fitting = [run for run in runs if run[0].row["fits"]] or runs
+        alone = min(fitting, key=lambda run: run[0].row["step_time_s"])[0].name
+        fits = "that fits" if fitting[0][0].row["fits"] else "(none fits)"
+        claims.append(f"The fastest {fits} is {fitting[0][0].name} on average, and without chance {alone}.")
     worst, mildest = (pick(told.ranks, key=lambda each: each.alone) for pick in (max, min))
     claims.append(
         f"One rank {told.slow_factor:g} times as slow makes a step {show(mildest.alone, 'percent')} (rank {mildest.rank}) to "
