@@ -11,7 +11,7 @@ from pipesim.report.words import layout_name
 from pipesim.tasks.jittered import Compared, Jittered
 
 QUANTILES = (0.5, 0.9, 0.99)
-CURVE = tuple(np.linspace(0.01, 0.99, 50).tolist())
+CURVE = tuple(np.linspace(0.01, 0.99, 29).tolist())
 """Shares of steps at which a curve has a point."""
 
 FIGURES = (
@@ -161,7 +161,8 @@ def _ranks_chart(told: Jittered) -> Chart:
         for value in (getattr(each, key),)
     ]
     return Chart(
-        slug="slow-rank", title=f"One rank {told.slow_factor:g} times as slow", caption="What it costs depends on where it sits.",
+        slug="slow-rank", title=f"One rank {told.slow_factor:g} times as slow", 
+        caption="A rank with less to do than others hides its slowness; so do the ranks behind it while they fill and drain.",
         x=Axis(title="slow rank", kind="number"), y=Axis(title="step longer", kind="percent"), marks=tuple(marks),
     )  # fmt: skip
 
