@@ -174,6 +174,26 @@ def test_without_chance_the_report_s_step_is_the_estimate() -> None:
     assert values.pop() == pytest.approx(found.rows[0]["step_time_s"], rel=1e-9)
 
 
+def test_cutting_work_into_pieces_evens_nothing_out() -> None:
+    whole, halves = (
+        jittered.Layout(
+            row={}, schedule=make_schedule("looped_bfs", p=1, m=60, v=v), times=[1 / v, 1 / v, 1 / v, 0.0],
+            samples=4000, seed=1,
+        ).pipelines_s(Chance(spread=0.2, stall_probability=0.01, stall_s=1.0), 0)
+        for v in (1, 2)
+    )  # fmt: skip
+    assert halves.mean() == pytest.approx(whole.mean(), rel=0.002)
+    assert halves.std() == pytest.approx(whole.std(), rel=0.05)
+
+
+def test_the_last_of_more_replicas_is_the_order_statistic_of_one() -> None:
+    uniform = np.random.default_rng(5).random((4, 5000))
+    found = dict(jittered._by_replicas(uniform, 2.0))
+    assert sorted(found) == [1, 2, 4, 8, 16, 32]
+    for replicas, steps_s in found.items():  # the mean of the largest of k uniform numbers is k / (k + 1)
+        assert steps_s.mean() == pytest.approx(2 + replicas / (replicas + 1), abs=0.01)
+
+
 def test_a_slow_node_slows_every_replica_that_it_holds() -> None:
     from pipesim import config, legality
 

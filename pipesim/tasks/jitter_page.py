@@ -50,7 +50,7 @@ def _answer(told: Jittered) -> str:
     return (
         f"With {_chance(told)}{slow}, a step takes {show(mean_s, 'seconds')} on average, {show(longer, 'percent')} longer "
         f"than the {show(alone_s, 'seconds')} without chance; one in ten takes more than {show(p90_s, 'seconds')}, one in a "
-        f"hundred more than {show(p99_s, 'seconds')}."
+        f"hundred more than {show(p99_s, 'seconds')}.{'' if told.layout.row['fits'] else ' It ' + told.layout.row['reason']}"
     )
 
 
@@ -161,7 +161,7 @@ def _ranks_chart(told: Jittered) -> Chart:
         for value in (getattr(each, key),)
     ]
     return Chart(
-        slug="slow-rank", title=f"One rank {told.slow_factor:g} times as slow", 
+        slug="slow-rank", title=f"One rank {told.slow_factor:g} times as slow",
         caption="A rank with less to do than others hides its slowness; so do the ranks behind it while they fill and drain.",
         x=Axis(title="slow rank", kind="number"), y=Axis(title="step longer", kind="percent"), marks=tuple(marks),
     )  # fmt: skip
