@@ -98,9 +98,10 @@ def _claims(told: Jittered) -> tuple[str, ...]:
         fits = "that fits" if fitting[0][0].row["fits"] else "(none fits)"
         claims.append(f"The fastest {fits} is {fitting[0][0].name} on average, and without chance {alone}.")
     worst, mildest = (pick(told.ranks, key=lambda each: each.alone) for pick in (max, min))
+    least = f"{show(mildest.alone, 'percent')} (rank {mildest.rank}) to " if len(told.ranks) > 1 else ""
     claims.append(
-        f"One rank {told.slow_factor:g} times as slow makes a step {show(mildest.alone, 'percent')} (rank {mildest.rank}) to "
-        f"{show(worst.alone, 'percent')} (rank {worst.rank}) longer where nothing else varies."
+        f"One rank {told.slow_factor:g} times as slow makes a step {least}{show(worst.alone, 'percent')} (rank {worst.rank}) "
+        "longer where nothing else varies."
     )
     (fewest, first_s), (largest, last_s) = told.replicas[0], told.replicas[-1]
     if largest > fewest:
@@ -205,5 +206,6 @@ def _definitions(told: Jittered) -> tuple[str, ...]:
         'of seconds to hours (Wu et al., "Falcon", 2024). Lin et al., "Understanding Stragglers in Large Model Training Using '
         'What-if Analysis", OSDI 2025, compare steps with what they would be without stragglers, as is done here.',
         "Without chance is the estimate of a plain run. p90: nine of ten steps take at most so long. Schedules with equally many "
-        "stages are drawn under the same factors for the same work. Collectives' own variation is left out: only pipelines vary.",
+        "stages are drawn under the same factors for the same work. Collectives' own variation is left out: only pipelines vary. "
+        "Where a stack's sends block, standing still counts with the stage and varies with it.",
     )
