@@ -57,25 +57,41 @@ class PartitionConf:
 
 @dataclass
 class JitterConf:
-    """Seconds of single actions vary; ``samples`` steps are drawn from ``seed``."""
+    """Seconds of single actions and messages vary; ``samples`` steps are drawn from ``seed``.
+
+    ``spread`` is the standard deviation over the mean of a rank's work on one micro-batch in one direction, ``hop_spread``
+    of a message. With ``stall_probability`` such work takes ``stall_s`` longer. ``slow_rank`` (of one pipeline) or every
+    rank of ``slow_node`` computes ``slow_factor`` times as long, step after step. ``schedules`` are compared with the asked.
+    """
 
     samples: int = MISSING
     seed: int = MISSING
     spread: float = MISSING
+    hop_spread: float = MISSING
+    stall_probability: float = MISSING
+    stall_s: float = MISSING
     slow_rank: int | None = None
-    slow_factor: float = 1.0
+    slow_node: int | None = None
+    slow_factor: float = MISSING
+    schedules: list[str] = field(default_factory=list)
 
 
 @dataclass
 class GoodputConf:
-    """A whole training: ``tokens`` in all, failures of one GPU every ``gpu_mtbf_hours``, checkpoints, a batch ramp."""
+    """A whole training of ``tokens``, with one failure of one GPU every ``gpu_mtbf_hours``.
+
+    ``checkpoint_gb_per_s`` is the storage's, null 0.122 for each GPU. ``restart_s`` are from a failure until training goes on
+    behind its last checkpoint; ``interval_s`` null is the best one. ``ramp`` are phases [until this token, batch] before
+    ``training.global_batch``, ``rampup_batch_size`` is the same as Megatron-LM says it: [first batch, increment, samples].
+    """
 
     tokens: float = MISSING
     gpu_mtbf_hours: float = MISSING
-    checkpoint_gb_per_s: float = MISSING
+    checkpoint_gb_per_s: float | None = None
     restart_s: float = MISSING
     interval_s: float | None = None
-    ramp: list[list[float]] = field(default_factory=list)
+    ramp: list[Any] = field(default_factory=list)
+    rampup_batch_size: list[int] = field(default_factory=list)
 
 
 @dataclass

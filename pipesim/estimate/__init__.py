@@ -17,7 +17,7 @@ from pipesim.estimate import mixed
 from pipesim.estimate import points as points_
 from pipesim.estimate.details import details
 from pipesim.estimate.held import MEMORY_ITEMS, memory
-from pipesim.estimate.pipelines import Pipeline, pipeline
+from pipesim.estimate.pipelines import Pipeline, pipeline, timed
 from pipesim.estimate.points import Points, points_of, price_key
 from pipesim.estimate.runs import runs
 from pipesim.estimate.step import COMMUNICATION_ITEMS, COMPUTE_ITEMS, TIME_ITEMS, seconds
@@ -26,7 +26,7 @@ from pipesim.specs import Point
 
 __all__ = [
     "COMMUNICATION_ITEMS", "COMPUTE_ITEMS", "MEMORY_ITEMS", "TIME_ITEMS", "Batch", "Pipeline", "Points", "evaluate",
-    "evaluate_columns", "pipeline", "points_of", "price_key", "priced",
+    "evaluate_columns", "pipeline", "points_of", "price_key", "priced", "timed",
 ]  # fmt: skip
 
 

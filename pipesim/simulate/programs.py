@@ -45,8 +45,19 @@ class Program(NamedTuple):
 KIND, READS, WRITES = 0, 1, 2
 
 
-@lru_cache(maxsize=512)
-def compile_schedule(schedule: Schedule) -> Program:
+class Unfolded(NamedTuple):
+    """A schedule as one ``Program`` without bodies: every slot a step. ``micro_batch`` (steps, 2) is of its one or two
+    actions, -1 where there is no second.
+    """
+
+    rank: NDArray[np.int32]
+    opens: NDArray[np.bool_]
+    steps: NDArray[np.int32]
+    micro_batch: NDArray[np.int32]
+    places: int
+
+
+def unfolded(schedule: Schedule) -> Unfolded:
     """Steps in the order of their starts if every action took one second. Raises ``Deadlock`` with the cycle of waiting
     actions where none exists.
     """
@@ -59,9 +70,10 @@ def compile_schedule(schedule: Schedule) -> Program:
     step_of[heads] = np.arange(len(heads))
     seconds = np.flatnonzero(schedule.joined) + 1
     step_of[seconds], slot[seconds] = step_of[seconds - 1], 1
-    kind = schedule.op.astype(np.int32) * schedule.stages + schedule.stage
-    steps = np.full((len(heads), 2, 3), -1, np.int32)
+    kind = kinds(schedule)
+    steps, micro_batch = np.full((len(heads), 2, 3), -1, np.int32), np.full((len(heads), 2), -1, np.int32)
     steps[step_of, slot, KIND] = kind
+    micro_batch[step_of, slot] = schedule.micro_batch
     remote = dependencies(schedule).remote
     reader = np.flatnonzero((remote >= 0) & (rank_of[remote] != rank_of))
     maker = remote[reader]
@@ -70,20 +82,32 @@ def compile_schedule(schedule: Schedule) -> Program:
     steps[step_of[maker], slot[maker], WRITES] = place
     opens = np.zeros(len(heads), np.bool_)
     opens[np.unique(rank_of[heads], return_index=True)[1]] = True
+    return Unfolded(rank_of[heads].astype(np.int32), opens, steps, micro_batch, 1 + int(place.max(initial=0)))
+
+
+@lru_cache(maxsize=512)
+def compile_schedule(schedule: Schedule) -> Program:
+    """The steps of ``unfolded``, of bodies that repeat those of one repetition."""
+    rank, opens, steps, _, places = unfolded(schedule)
     pieces = _pieces(steps, opens, schedule.p, schedule.m)
-    kept = np.concatenate([np.arange(start, stop) for start, stop, _ in pieces])  # of a body one repetition
+    kept = np.concatenate([np.arange(start, stop) for start, stop, _ in pieces])
     stops = np.cumsum([stop - start for start, stop, _ in pieces])
     return Program(
-        rank=rank_of[heads].astype(np.int32)[kept],
+        rank=rank[kept],
         opens=opens[kept],
         steps=steps[kept],
-        places=1 + int(place.max(initial=0)),
+        places=places,
         pieces=np.column_stack([np.r_[0, stops[:-1]], stops, [times for *_, times in pieces]]),
         grows=np.zeros(len(pieces), np.int64),
         m=schedule.m,
         block=1,
-        actions=np.bincount(kind, minlength=len(Op) * schedule.stages),
+        actions=np.bincount(kinds(schedule), minlength=len(Op) * schedule.stages),
     )
+
+
+def kinds(schedule: Schedule) -> NDArray[np.int32]:
+    """``op * stages + stage`` of every action."""
+    return schedule.op.astype(np.int32) * schedule.stages + schedule.stage
 
 
 def grown(few: Program, more: Program) -> Program | None:
