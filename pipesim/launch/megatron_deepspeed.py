@@ -60,6 +60,8 @@ def write(point: Point) -> tuple[Script, str]:
     split = _split(layout.partition, layout.p, problems)  # type: ignore[arg-type]
     if problems:
         raise Invalid([f"Megatron-DeepSpeed: {problem}" for problem in problems])
+    if bigscience:
+        notes.append("this fork has no random data: give --data-path and a tokenizer behind the script's name.")
     notes.insert(0, f"the flags are those of {'bigscience-workshop' if bigscience else 'microsoft'}/Megatron-DeepSpeed.")
     parallel = theirs(table.ALIKE[:2], values) | {"--pp-partition-method": split, "--zero-stage": _stage(values)}
     parallel |= {"--no-pipeline-parallel": True} if layout.p == 1 and layout.zero > 1 else {}
