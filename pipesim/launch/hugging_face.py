@@ -148,5 +148,3 @@ def _derived(name: str, read: Read) -> None:
     if name == "mixtral" and "model.ffn" in values:
         told["model.moe.ffn"] = values["model.ffn"]
     values |= {key: value for key, value in told.items() if key not in values}
-
-

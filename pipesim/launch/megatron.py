@@ -157,7 +157,9 @@ def read(text: str) -> Read:
     if instances and instances > 1 and all(degrees):
         read.values["parallel.shard"] = degrees[0] * degrees[1] // instances  # type: ignore[operator]
     if str(given.get("--expert-tensor-parallel-size", read.values["parallel.t"])) != str(read.values["parallel.t"]):
-        read.unknown.append(f"--expert-tensor-parallel-size {given['--expert-tensor-parallel-size']}: t divides experts too")
+        read.unknown.append(
+            f"--expert-tensor-parallel-size {given['--expert-tensor-parallel-size']}: t divides experts too"
+        )
     sort_rest(given, KNOWN, read)
     return read
 
@@ -198,12 +200,17 @@ def _read_model(given: dict[str, Any], read: Read) -> None:
 def _read_experts(given: dict[str, Any], read: Read) -> None:
     ours(table.MOE, given, read)
     values = read.values
-    width = values.setdefault("model.moe.ffn", values.get("model.ffn", 1))
+    values.setdefault("model.moe.ffn", values.get("model.ffn", 1))
+    width = int(values["model.moe.ffn"])
     shared = whole(given.get("--moe-shared-expert-intermediate-size", 0)) or 0
     if shared % width:
-        read.problems.append(f"--moe-shared-expert-intermediate-size={shared} is no multiple of --moe-ffn-hidden-size={width}.")
+        read.problems.append(
+            f"--moe-shared-expert-intermediate-size={shared} is no multiple of --moe-ffn-hidden-size={width}."
+        )
     values["model.moe.shared_experts"] = shared // width
-    values["model.moe.dense_layers"] = _dense_layers(str(given.get("--moe-layer-freq", 1)), values.get("model.layers", 0), read)
+    values["model.moe.dense_layers"] = _dense_layers(
+        str(given.get("--moe-layer-freq", 1)), values.get("model.layers", 0), read
+    )
 
 
 def _dense_layers(pattern: str, layers: int, read: Read) -> int:
@@ -233,7 +240,9 @@ def read_vocabulary(given: Mapping[str, Any], read: Read) -> None:
         t = whole(given.get("--tensor-model-parallel-size", 1)) or 1
         read.values["model.vocab"] = pad_to(size, multiple * t)
         if read.values["model.vocab"] != size:
-            read.assumed.append(f"model.vocab={read.values['model.vocab']}: {size} padded to a multiple of {multiple} x {t}.")
+            read.assumed.append(
+                f"model.vocab={read.values['model.vocab']}: {size} padded to a multiple of {multiple} x {t}."
+            )
     else:
         read.untold.append("model.vocab")
 
@@ -246,7 +255,8 @@ def _read_training(given: dict[str, Any], read: Read) -> None:
     if "training.attention" not in values:
         values["training.attention"] = "flash"
         read.untold.remove("training.attention")
-        read.assumed.append("training.attention=flash: --attention-backend is auto unless given.")
+        if not given.get("--use-flash-attn"):
+            read.assumed.append("training.attention=flash: --attention-backend is auto unless given.")
     read_recompute(given, read)
     read_dropout(given, read)
 
@@ -261,7 +271,9 @@ def read_recompute(given: Mapping[str, Any], read: Read) -> None:
     if kind == "full" and method == "block":
         read.values["training.recompute_layers"] = layers
     elif kind == "full" and (layers or 1) > 1:
-        read.assumed.append(f"--recompute-num-layers={layers} of --recompute-method=uniform keeps fewer inputs; read as 1.")
+        read.assumed.append(
+            f"--recompute-num-layers={layers} of --recompute-method=uniform keeps fewer inputs; read as 1."
+        )
 
 
 def read_dropout(given: Mapping[str, Any], read: Read) -> None:

@@ -40,7 +40,14 @@ JSON_NOT_OURS = (
     "gradient_clipping", "steps_per_print", "wall_clock_breakdown", "optimizer.", "scheduler.", "tensorboard.", "wandb.",
     "fp16.", "data_types.", "flops_profiler.", "csv_monitor.", "comms_logger.", "dump_state", "prescale_gradients",
 )  # fmt: skip
-JSON_BY_STACK = ("zero_optimization.", "activation_checkpointing.", "communication_data_type", "bf16.", "aio.", "pipeline.")
+JSON_BY_STACK = (
+    "zero_optimization.",
+    "activation_checkpointing.",
+    "communication_data_type",
+    "bf16.",
+    "aio.",
+    "pipeline.",
+)
 
 
 def write(point: Point) -> tuple[Script, str]:
@@ -62,7 +69,9 @@ def write(point: Point) -> tuple[Script, str]:
         raise Invalid([f"Megatron-DeepSpeed: {problem}" for problem in problems])
     if bigscience:
         notes.append("this fork has no random data: give --data-path and a tokenizer behind the script's name.")
-    notes.insert(0, f"the flags are those of {'bigscience-workshop' if bigscience else 'microsoft'}/Megatron-DeepSpeed.")
+    notes.insert(
+        0, f"the flags are those of {'bigscience-workshop' if bigscience else 'microsoft'}/Megatron-DeepSpeed."
+    )
     parallel = theirs(table.ALIKE[:2], values) | {"--pp-partition-method": split, "--zero-stage": _stage(values)}
     parallel |= {"--no-pipeline-parallel": True} if layout.p == 1 and layout.zero > 1 else {}
     deepspeed = {"--deepspeed": True, "--deepspeed_config": CONFIG}
@@ -121,8 +130,12 @@ def _split(partition: tuple[int, ...], p: int, problems: list[str]) -> str:
     for method in SPLITS:
         if _units(method, layers, p) == partition:
             return method
-    works = [each for each in divisors(layers) if each <= 2 * p] + [each for each in divisors(layers + 2) if each <= 2 * p]
-    near = sorted({max((each for each in works if each <= p), default=1), min((each for each in works if each > p), default=1)})
+    works = [each for each in divisors(layers) if each <= 2 * p] + [
+        each for each in divisors(layers + 2) if each <= 2 * p
+    ]
+    near = sorted(
+        {max((each for each in works if each <= p), default=1), min((each for each in works if each > p), default=1)}
+    )
     problems.append(
         f"parallel.partition={list(partition)} is not one of DeepSpeed's own cuts into equal stages: layers alone, or with both "
         f"embeddings. Nearest: parallel.p={' or '.join(map(str, near))} with parallel.partition=even or [n + 1, n, …, n + 1]."
@@ -194,7 +207,9 @@ def _read_partition(given: Mapping[str, Any], read: Read) -> None:
     elif (layers := values.get("model.layers")) and (units := _units(method, layers, p)):
         values["parallel.partition"] = units
     elif layers:
-        read.assumed.append(f"--pp-partition-method {method} cuts {layers} layers unevenly over {p} stages; read as balanced.")
+        read.assumed.append(
+            f"--pp-partition-method {method} cuts {layers} layers unevenly over {p} stages; read as balanced."
+        )
     cut = values["parallel.t"] * p
     if read.gpus is not None and read.gpus % cut:
         read.problems.append(f"{cut} = t x p does not divide the {read.gpus} GPUs of --nnodes x --nproc-per-node.")
@@ -217,7 +232,8 @@ def read_json(content: Mapping[str, Any]) -> Read:
     if micro and batch and steps:
         if batch % (micro * steps):
             read.problems.append(
-                f"train_batch_size={batch} is not train_micro_batch_size_per_gpu={micro} x gradient_accumulation_steps={steps} x d. "
+                f"train_batch_size={batch} is not train_micro_batch_size_per_gpu={micro} x "
+                f"gradient_accumulation_steps={steps} x d. "
                 f"Nearest: train_batch_size={max(batch // (micro * steps), 1) * micro * steps}."
             )
         else:
@@ -226,11 +242,22 @@ def read_json(content: Mapping[str, Any]) -> Read:
     for name, value in given.items():
         if name in known:
             continue
-        kind = read.ignored if name.startswith(JSON_NOT_OURS) else read.by_stack if name.startswith(JSON_BY_STACK) else None
+        kind = (
+            read.ignored
+            if name.startswith(JSON_NOT_OURS)
+            else read.by_stack
+            if name.startswith(JSON_BY_STACK)
+            else None
+        )
         (read.unknown if kind is None else kind).append(name if kind is not None else f"{name}={value}")
     return read
 
 
 _ROWS = (*table.DEEPSPEED_MODEL, *table.BIGSCIENCE_MODEL, *table.ALIKE, *table.DEEPSPEED_TRAINING)
-SWITCHES = megatron.switches_of(*_ROWS) | {"--no-pipeline-parallel", "--use-flash-attn", "--use-flash-attn-v1", "--deepspeed"}
+SWITCHES = megatron.switches_of(*_ROWS) | {
+    "--no-pipeline-parallel",
+    "--use-flash-attn",
+    "--use-flash-attn-v1",
+    "--deepspeed",
+}
 KNOWN = {row.name for row in _ROWS} | table.BESIDE

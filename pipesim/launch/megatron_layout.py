@@ -40,7 +40,7 @@ def flags(partition: Sequence[int], p: int, v: int) -> dict[str, str]:
 def _candidates(partition: Sequence[int], p: int, v: int) -> Iterator[dict[str, str]]:
     virtual = {STAGES: str(v)} if v > 1 else {}
     for chosen in ((), (EMBEDDING, LOSS), (EMBEDDING,), (LOSS,)):
-        yield virtual | {name: "" for name in chosen}
+        yield virtual | dict.fromkeys(chosen, "")
     ranks = [sum(partition[rank::p]) - (rank == 0) - (rank == p - 1) for rank in range(p)]
     for ends in ({FIRST: ranks[0]}, {LAST: ranks[-1]}, {FIRST: ranks[0], LAST: ranks[-1]}):
         yield virtual | {name: str(count) for name, count in ends.items()}
@@ -56,7 +56,9 @@ def units(given: Mapping[str, str], layers: int, p: int) -> tuple[tuple[int, ...
     v = _virtual(given, ranks)
     if bad := [each for each in ranks if each % v]:
         raise Invalid(
-            [f"{STAGES}={v} does not divide the {bad[0]} layers of a rank. Nearest: {nearest_divisors(bad[0] or 1, v)}."]
+            [
+                f"{STAGES}={v} does not divide the {bad[0]} layers of a rank. Nearest: {nearest_divisors(bad[0] or 1, v)}."
+            ]
         )
     stages = [each // v for _ in range(v) for each in ranks]
     stages[0] += 1 - (EMBEDDING in given)
@@ -77,7 +79,9 @@ def _ranks(given: Mapping[str, str], layers: int, p: int) -> list[int]:
     if ends and (inner < 1 or left < 0):
         said = " and ".join(f"{name}={value}" for name, value in ends.items())
         raise Invalid(
-            [f"{said} leaves {left} of model.layers={layers} for parallel.p={p} less {len(ends)} ranks. Nearest: leave it out."]
+            [
+                f"{said} leaves {left} of model.layers={layers} for parallel.p={p} less {len(ends)} ranks. Nearest: leave it out."
+            ]
         )
     if counted % inner:
         raise Invalid(

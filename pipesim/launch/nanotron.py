@@ -80,7 +80,13 @@ BY_STACK = (
     "model.ddp_bucket_cap_mb", "optimizer.accumulate_grad_in_fp32", "parallelism.tp_linear_async_communication",
     "parallelism.tp_recompute_allgather",
 )  # fmt: skip
-BESIDE = (STEPS, f"{_MODEL}hidden_act", f"{_MODEL}attention_bias", f"{_MODEL}_attn_implementation", "model.make_vocab_size_divisible_by")
+BESIDE = (
+    STEPS,
+    f"{_MODEL}hidden_act",
+    f"{_MODEL}attention_bias",
+    f"{_MODEL}_attn_implementation",
+    "model.make_vocab_size_divisible_by",
+)
 
 
 def write(point: Point) -> str:
@@ -89,24 +95,33 @@ def write(point: Point) -> str:
     spoken, notes = nearest_words(values)
     problems = without_words([*MODEL, *PARALLEL, *TRAINING], spoken)
     problems += fixed(FIXED | {"model.head_dim": model.hidden // model.heads, "training.dropout": False}, values)
-    problems += [f"model.{name} is not there. Nearest: a model without it." for name in ("mla", "moe") if getattr(model, name)]
+    problems += [
+        f"model.{name} is not there. Nearest: a model without it." for name in ("mla", "moe") if getattr(model, name)
+    ]
     if problems:
         raise Invalid([f"nanotron: {problem}" for problem in problems])
     if spoken["training.attention"] != "flash":
         notes.append(f"training.attention={values['training.attention']} has no key: attention is a flash kernel.")
     cut = own_cut(values, layout.p)
     if cut != layout.partition:
-        notes.append(f"nanotron cuts the model itself, by cost: {list(cut)} units a stage, and {list(layout.partition or ())} were asked.")
+        notes.append(
+            f"nanotron cuts the model itself, by cost: {list(cut)} units a stage, and {list(layout.partition or ())} "
+            "were asked."
+        )
     nodes, per_node, left = nodes_of(point)
     notes += [left] if left else []
     settings = RUN | theirs([*MODEL, *PARALLEL, *TRAINING], spoken)
     settings[STEPS] = point.training.global_batch // (point.training.micro_batch * (layout.d or 1))
     settings |= {f"{_MODEL}hidden_act": "silu", f"{_MODEL}{_kind(layout.c)}": True}
-    settings |= {f"{_MODEL}attention_bias": False, f"{_MODEL}_attn_implementation": "llama3_ring_attention"} if layout.c > 1 else {}
+    settings |= (
+        {f"{_MODEL}attention_bias": False, f"{_MODEL}_attn_implementation": "llama3_ring_attention"}
+        if layout.c > 1
+        else {}
+    )
     content = rows.nested(settings) | {"data_stages": [_data(point)]}
     run = f"torchrun --nnodes {nodes} --nproc-per-node {per_node} run_train.py --config-file nanotron.yaml"
     head = [f"nanotron: {name_of(point)}", run, *(f"Note: {note}" for note in notes)]
-    return "".join(f"# {line}\n" for line in head) + yaml.safe_dump(content, sort_keys=True)
+    return "".join(f"# {line}\n" for line in head) + str(yaml.safe_dump(content, sort_keys=True))
 
 
 def _kind(c: int) -> str:
@@ -137,11 +152,21 @@ def read(content: Mapping[str, Any]) -> Read:
     """What a run's YAML says, with nanotron's own defaults where it says nothing."""
     read, given = Read(framework="nanotron"), rows.flat(content)
     given = {name: value for name, value in given.items() if value is not None}
-    defaults = {"parallelism.pp_engine": "afab", "parallelism.tp_mode": "ALL_REDUCE", "model.dtype": "bfloat16", "parallelism.recompute_layer": False}
+    defaults = {
+        "parallelism.pp_engine": "afab",
+        "parallelism.tp_mode": "ALL_REDUCE",
+        "model.dtype": "bfloat16",
+        "parallelism.recompute_layer": False,
+    }
     given = defaults | given | {"parallelism.tp_mode": str(given.get("parallelism.tp_mode", "ALL_REDUCE")).upper()}
     values = read.values
     ours([*MODEL, *PARALLEL, *TRAINING], {f"{_MODEL}tie_word_embeddings": False} | given, read)
-    values |= FIXED | {"parallel.v": 1, "training.attention": "flash", "training.dropout": False, "parallel.rank_order": "tcdp"}
+    values |= FIXED | {
+        "parallel.v": 1,
+        "training.attention": "flash",
+        "training.dropout": False,
+        "parallel.rank_order": "tcdp",
+    }
     heads, hidden = values.get("model.heads"), values.get("model.hidden")
     if heads and hidden:
         values |= {"model.head_dim": hidden // heads, "model.kv_heads": values.get("model.kv_heads", heads)}
@@ -149,7 +174,10 @@ def read(content: Mapping[str, Any]) -> Read:
     if steps and micro and d:
         values["training.global_batch"] = steps * micro * d
         read.gpus = d * values.get("parallel.t", 1) * values.get("parallel.p", 1) * values.get("parallel.c", 1)
-    if all(f"model.{key}" in values for key in ("layers", "hidden", "heads", "ffn", "vocab")) and "parallel.p" in values:
+    if (
+        all(f"model.{key}" in values for key in ("layers", "hidden", "heads", "ffn", "vocab"))
+        and "parallel.p" in values
+    ):
         values["parallel.partition"] = own_cut(values, values["parallel.p"])
     if (multiple := whole(given.get("model.make_vocab_size_divisible_by", 1))) and "model.vocab" in values:
         whole_rows = multiple * values.get("parallel.t", 1)
@@ -158,6 +186,12 @@ def read(content: Mapping[str, Any]) -> Read:
     known = {row.name for row in (*MODEL, *PARALLEL, *TRAINING)} | set(BESIDE)
     for name, value in given.items():
         if name not in known:
-            kind = read.ignored if name.startswith(NOT_OURS) else read.by_stack if name.startswith(BY_STACK) else read.unknown
+            kind = (
+                read.ignored
+                if name.startswith(NOT_OURS)
+                else read.by_stack
+                if name.startswith(BY_STACK)
+                else read.unknown
+            )
             kind.append(f"{name}={value}" if kind is read.unknown else name)
     return read

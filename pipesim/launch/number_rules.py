@@ -36,7 +36,7 @@ def _m(numbers: Numbers) -> Any:
 
 
 def _group(like: Point, numbers: Numbers) -> Any:
-    return np.maximum(dict(like.options).get("group") or numbers["p"], 1)  # type: ignore[call-overload]
+    return np.maximum(dict(like.options).get("group") or numbers["p"], 1)
 
 
 def _groups_hold(like: Point, numbers: Numbers) -> Any:

@@ -13,8 +13,8 @@ from pipesim.checks import Invalid, suggest
 from pipesim.launch import hugging_face, megatron, megatron_deepspeed, nanotron, torchtitan
 from pipesim.launch.rows import Read
 
-DEEPEST = 50
-"""Tables inside each other."""
+DEEPEST, MOST_VALUES = 50, 100_000
+"""Tables inside each other, and settings in one file."""
 
 FORMATS: dict[str, Callable[[Any], Read]] = {
     "megatron_lm": megatron.read, "megatron_deepspeed": megatron_deepspeed.read, "deepspeed": megatron_deepspeed.read_json,
@@ -48,7 +48,10 @@ def _told(text: str) -> str:
         return "megatron_deepspeed"
     if "--num-layers" in text or "--tensor-model-parallel-size" in text or "--micro-batch-size" in text:
         return "megatron_lm"
-    for form, keys in (("torchtitan", ("[parallelism]", "[training]", "[model]")), ("nanotron", ("parallelism:", "tokens:"))):
+    for form, keys in (
+        ("torchtitan", ("[parallelism]", "[training]", "[model]")),
+        ("nanotron", ("parallelism:", "tokens:")),
+    ):
         if any(line.strip().startswith(keys) for line in text.splitlines()):
             return form
     raise Invalid([f"its format cannot be told. Nearest: task.read.format={' or '.join(FORMATS)}."])
@@ -57,19 +60,29 @@ def _told(text: str) -> str:
 def _content(text: str, form: str) -> Mapping[str, Any]:
     parse: dict[str, Callable[[str], Any]] = {"torchtitan": tomllib.loads, "nanotron": yaml.safe_load}
     try:
-        if form == "nanotron" and any(line.lstrip().startswith(("&", "*")) or ": &" in line or "- &" in line for line in text.splitlines()):
-            raise ValueError("anchors are not read")
         content = parse.get(form, json.loads)(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise Invalid([f"it cannot be read as {form}: {' '.join(str(error).split())[:300]}."]) from None
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content) or _depth(content) > DEEPEST:
-        raise Invalid([f"it is no {form} file: it must be tables of settings, at most {DEEPEST} inside each other."])
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content) or not _is_small(content):
+        raise Invalid(
+            [
+                f"it is no {form} file: it must be tables of at most {MOST_VALUES:,} settings, {DEEPEST} inside each other."
+            ]
+        )
     return content
 
 
-def _depth(content: Any) -> int:
-    depth, level = 0, [content]
-    while level and depth <= DEEPEST:
-        level = [each for value in level if isinstance(value, dict) for each in value.values() if isinstance(each, dict)]
-        depth += 1
-    return depth
+def _is_small(content: Any) -> bool:
+    """Aliases written out, for a small file can stand for a large one."""
+    level, seen = [content], 0
+    for _ in range(DEEPEST):
+        level = [
+            each for value in level
+            for each in (value.values() if isinstance(value, dict) else value) if isinstance(each, dict | list)
+        ]  # fmt: skip
+        seen += sum(map(len, level))
+        if not level:
+            return True
+        if seen > MOST_VALUES:
+            return False
+    return False

@@ -16,6 +16,10 @@ class _Ask:
 ASK: Any = _Ask()
 
 
+FROM_0 = ("parallel.zero", "model.moe.shared_experts", "model.moe.dense_layers")
+"""Numbers that can be 0."""
+
+
 class Row(NamedTuple):
     """``words`` are ours -> theirs (None: a whole number, the same on both sides); ``absent`` is ours where theirs is not
     given, and is not written.
@@ -88,6 +92,8 @@ def ours(rows: Sequence[Row], given: Mapping[str, Any], read: Read) -> None:
                 read.problems.append(f"{said} is no value that {row.key} has. Nearest: {row.name}={words}.")
         elif (number := whole(value)) is None:
             read.problems.append(f"{said} must be a whole number.")
+        elif number < (row.key not in FROM_0):
+            read.problems.append(f"{said} must be at least {int(row.key not in FROM_0)}.")
         else:
             read.values[row.key] = number
     for row in rows:

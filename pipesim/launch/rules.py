@@ -174,5 +174,3 @@ def _degrees(framework: Framework, point: Point) -> Iterator[str]:
 
 def _no(asked: str, key: str, known: Sequence[Any]) -> str:
     return f"{asked} is not there. Nearest: {key}={' or '.join(map(str, known))}."
-
-

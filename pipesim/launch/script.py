@@ -10,7 +10,14 @@ from typing import Any
 from pipesim.launch.values import Values
 from pipesim.specs import Point
 
-RUN = {"--train-iters": 20, "--lr": "1.0e-4", "--min-lr": "1.0e-5", "--lr-warmup-iters": 2, "--eval-iters": 0, "--log-interval": 1}
+RUN = {
+    "--train-iters": 20,
+    "--lr": "1.0e-4",
+    "--min-lr": "1.0e-5",
+    "--lr-warmup-iters": 2,
+    "--eval-iters": 0,
+    "--log-interval": 1,
+}
 """What every run needs and no layout says: yours to change."""
 
 
@@ -29,15 +36,23 @@ class Script:
     def text(self) -> str:
         nodes, per_node, left = nodes_of(self.point)
         notes = [*self.notes, *([left] if left else [])]
-        lines = ["#!/usr/bin/env bash", f"# {self.title}: {name_of(self.point)}", *(f"# Note: {note}" for note in notes)]
+        lines = [
+            "#!/usr/bin/env bash",
+            f"# {self.title}: {name_of(self.point)}",
+            *(f"# Note: {note}" for note in notes),
+        ]
         lines += ["set -euo pipefail", f"{self.home}=${{{self.home}:-.}}  # its checkout"]
         lines += [f"NNODES=${{NNODES:-{nodes}}}", f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{per_node}}}"]
-        lines += ["NODE_RANK=${NODE_RANK:-0}", "MASTER_ADDR=${MASTER_ADDR:-localhost}", "MASTER_PORT=${MASTER_PORT:-6000}"]
+        lines += [
+            "NODE_RANK=${NODE_RANK:-0}",
+            "MASTER_ADDR=${MASTER_ADDR:-localhost}",
+            "MASTER_PORT=${MASTER_PORT:-6000}",
+        ]
         lines += [f"export {name}={value}" for name, value in self.exports.items()]
         for name, settings in {**self.groups, "RUN_ARGS": RUN}.items():
             lines += ["", f"{name}=(", *(f"    {_flag(flag, value)}" for flag, value in settings.items()), ")"]
-        lines += ["", "torchrun --nnodes \"$NNODES\" --nproc-per-node \"$GPUS_PER_NODE\" --node-rank \"$NODE_RANK\" \\"]
-        lines += ["    --master-addr \"$MASTER_ADDR\" --master-port \"$MASTER_PORT\" \\"]
+        lines += ["", 'torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE_RANK" \\']
+        lines += ['    --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" \\']
         arrays = " ".join(f'"${{{name}[@]}}"' for name in (*self.groups, "RUN_ARGS"))
         return "\n".join([*lines, f'    "${self.home}/{self.program}" \\', f'    {arrays} "$@"']) + "\n"
 
@@ -50,7 +65,9 @@ def name_of(point: Point) -> str:
     layout, training = point.layout, point.training
     degrees = {key: getattr(layout, key) for key in ("t", "p", "d", "c", "e", "v")}
     said = " ".join(f"{key}{size}" for key, size in degrees.items() if size != 1 or key in "tpd")
-    return f"{' '.join(point.model.name.split())}, {said}, micro-batch {training.micro_batch} of {training.global_batch}"
+    return (
+        f"{' '.join(point.model.name.split())}, {said}, micro-batch {training.micro_batch} of {training.global_batch}"
+    )
 
 
 def nodes_of(point: Point) -> tuple[int, int, str]:

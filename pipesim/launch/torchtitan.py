@@ -6,6 +6,7 @@ torchtitan/config/job_config.py, distributed/pipeline_parallel.py, models/*/__in
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from pipesim.launch.megatron import fixed, nearest_words
 from pipesim.launch.rows import Read, Row, ours, theirs, whole, without_words
 from pipesim.launch.script import name_of, nodes_of
 from pipesim.launch.values import Values, values_of
-from pipesim.specs import Point
+from pipesim.specs import ModelSpec, Point
 
 FLAVORS = {
     "llama3_8b": ("llama3", "8B"), "llama3_70b": ("llama3", "70B"), "llama3_405b": ("llama3", "405B"),
@@ -49,6 +50,11 @@ PARTS, PER_STAGE = "parallelism.module_fqns_per_model_part", "parallelism.pipeli
 LESS = ("parallelism.pipeline_parallel_first_stage_less_layers", "parallelism.pipeline_parallel_last_stage_less_layers")
 OPERATORS, ETP = "activation_checkpoint.selective_ac_option", "parallelism.expert_tensor_parallel_degree"
 FIXED = {"training.dropout": False, "training.attention": "flash"}
+MODEL = {
+    "model.gated": True, "model.bias": False, "model.embedding_norm": False, "model.final_norm": True,
+    "model.positions": "rotary", "model.norm": "rmsnorm",
+}  # fmt: skip
+"""What all its language models have."""
 
 NOT_OURS = (
     "job.", "profiling.", "metrics.", "optimizer.", "lr_scheduler.", "checkpoint.", "comm.", "fault_tolerance.", "experimental.",
@@ -65,22 +71,25 @@ BY_STACK = (
 
 def write(point: Point) -> str:
     """Raises ``Invalid`` with everything that torchtitan has no word for."""
-    values, layout = values_of(point), point.layout
+    values, model = values_of(point), point.model
     spoken, notes = nearest_words(values)
-    problems = [*without_words([*PARALLEL, CHECKPOINTING], spoken), *fixed({"training.dropout": False}, values)]
-    if point.model.name not in FLAVORS:
+    problems = [*without_words([*PARALLEL, CHECKPOINTING], spoken), *fixed(MODEL | {"training.dropout": False}, values)]
+    own = model_named(model)
+    if own is None:
         notes.append(
-            f"model.name={point.model.name} is no flavor that torchtitan has: register this shape as one (dim={point.model.hidden}, "
-            f"n_layers={point.model.layers}, n_heads={point.model.heads}, n_kv_heads={point.model.kv_heads}, "
-            f"hidden_dim={point.model.ffn}, vocab_size={point.model.vocab})."
+            f"model.name={model.name} is no shape that torchtitan has: register it as a flavor (dim={model.hidden}, "
+            f"n_layers={model.layers}, n_heads={model.heads}, n_kv_heads={model.kv_heads}, hidden_dim={model.ffn}, "
+            f"vocab_size={model.vocab})."
         )
     if spoken["training.attention"] != "flash":
-        notes.append(f"training.attention={values['training.attention']} has no key: attention is torch's fused kernel.")
+        notes.append(
+            f"training.attention={values['training.attention']} has no key: attention is torch's fused kernel."
+        )
     if values.get("schedule.group"):
         notes.append(f"schedule.group={values['schedule.group']} has no key: torch takes rounds of equal size.")
     if problems:
         raise Invalid([f"torchtitan: {problem}" for problem in problems])
-    name, flavor = FLAVORS.get(point.model.name, (point.model.name, "ours"))
+    name, flavor = FLAVORS[own] if own else (model.name, "ours")
     settings: dict[str, Any] = {"model.name": name, "model.flavor": flavor}
     if values["training.precision"] == "fp8":
         settings["model.converters"] = ["float8"]
@@ -94,6 +103,18 @@ def write(point: Point) -> str:
     run = f"torchrun --nnodes {nodes} --nproc-per-node {per_node} -m torchtitan.train --job.config_file torchtitan.toml"
     head = [f"torchtitan: {name_of(point)}", run, *(f"Note: {note}" for note in notes)]
     return "".join(f"# {line}\n" for line in head) + toml(rows.nested(settings))
+
+
+def model_named(model: ModelSpec) -> str | None:
+    """The name of our model with this shape, of those that torchtitan has."""
+    from pipesim import config
+
+    known = config.library("model")
+    same = {"name": model.name, "source": model.source, "context": model.context}
+    for name in FLAVORS:
+        if dataclasses.replace(config.build_model(known[name]), **same) == model:  # type: ignore[arg-type]
+            return name
+    return None
 
 
 def _batch(values: Values) -> dict[str, Any]:
@@ -174,7 +195,13 @@ def read(content: Mapping[str, Any]) -> Read:
     }  # fmt: skip
     for name, value in given.items():
         if name not in known:
-            kind = read.ignored if name.startswith(NOT_OURS) else read.by_stack if name.startswith(BY_STACK) else read.unknown
+            kind = (
+                read.ignored
+                if name.startswith(NOT_OURS)
+                else read.by_stack
+                if name.startswith(BY_STACK)
+                else read.unknown
+            )
             kind.append(f"{name}={value}" if kind is read.unknown else name)
     return read
 
@@ -206,7 +233,9 @@ def _read_degrees(given: Mapping[str, Any], read: Read) -> None:
     values = read.values
     sharded, copies = whole(given.get(SHARD, -1)), whole(given.get(REPLICATE, 1))
     if sharded is None or copies is None or copies < 1 or sharded == 0 or sharded < -1:
-        read.problems.append(f"{SHARD}={given.get(SHARD)} x {REPLICATE}={given.get(REPLICATE)} must be whole numbers, or -1.")
+        read.problems.append(
+            f"{SHARD}={given.get(SHARD)} x {REPLICATE}={given.get(REPLICATE)} must be whole numbers, or -1."
+        )
         return
     reshard = given.get(RESHARD.name, "default")
     piped = values.get("parallel.p", 1) > 1
