@@ -91,4 +91,6 @@ def normal(point: Point) -> Point:
 
 
 def compared(point: Point, framework: str) -> dict[str, Any]:
-    return {key: value for key, value in values_of(point).items() if key not in LOST[framework] and value is not None}
+    """What must come back; one data rank has nothing to divide."""
+    lost = [*LOST[framework], *(["parallel.zero"] if (point.layout.d or 1) * point.layout.c == 1 else [])]
+    return {key: value for key, value in values_of(point).items() if key not in lost and value is not None}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from launch_points import MODELS, compared, points
 from points import composed
 
-from pipesim import config, launch, legality
+from pipesim import launch, legality
 from pipesim.checks import Invalid
 from pipesim.launch import reading, torchtitan
 from pipesim.launch.values import point_of, values_of
@@ -23,28 +23,36 @@ def read_back(files: dict[str, str], like: Point) -> Point:
     assert found.problems == found.unknown == [], (found.problems, found.unknown)
     values = found.values
     if form == "torchtitan":
-        spec = config.build_model(config.library("model")[torchtitan.model_of(content)])
+        spec = torchtitan.model_of(content)
         torchtitan.finish_stages(content, spec.layers, values)
         own = values_of(dataclasses.replace(like, model=spec))
         values |= {key: value for key, value in own.items() if key.startswith("model.")}
     return legality.resolve(point_of(values, like))
 
 
+def can_be_written(point: Point) -> bool:
+    """Whether DeepSpeed has a word for where the layers lie; all else must be written."""
+    try:
+        launch.write(point)
+    except Invalid as error:
+        assert all("parallel.partition" in problem for problem in error.problems), error
+        return False
+    return True
+
+
 @pytest.mark.parametrize("framework", MODELS)
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_written_arguments_read_back_are_the_same_layout(framework: str, data: st.DataObject) -> None:
     point = data.draw(points(framework))
     assume(point is not None)
-    try:
-        files = launch.write(point)
-    except Invalid as error:
-        assert framework == "megatron_deepspeed" and "parallel.partition" in str(error) or "ends" in str(error), error
-        return
+    assume(framework != "megatron_deepspeed" or can_be_written(point))  # where only some partitions have words
+    files = launch.write(point)
     stranger = dataclasses.replace(composed(), cluster=point.cluster, stack=point.stack)
     stranger = dataclasses.replace(stranger, layout=dataclasses.replace(stranger.layout, partition="balanced"))
     back = read_back(files, stranger)
-    assert compared(back, framework) == compared(point, framework)
+    said, asked = compared(back, framework), compared(point, framework)
+    assert {key: (said.get(key), asked.get(key)) for key in said | asked if said.get(key) != asked.get(key)} == {}
 
 
 @pytest.mark.parametrize("framework", MODELS)
@@ -52,8 +60,5 @@ def test_written_arguments_read_back_are_the_same_layout(framework: str, data: s
 @given(data=st.data())
 def test_the_same_layout_is_written_in_the_same_bytes(framework: str, data: st.DataObject) -> None:
     point = data.draw(points(framework))
-    assume(point is not None)
-    try:
-        assert launch.write(point) == launch.write(point)
-    except Invalid:
-        assume(False)
+    assume(point is not None and can_be_written(point))
+    assert launch.write(point) == launch.write(point)

@@ -122,7 +122,7 @@ def read(content: Mapping[str, Any]) -> Read:
         read.assumed.append(f"{name}'s {kind.odd} are not counted.")
     if given.get("num_nextn_predict_layers"):
         read.assumed.append("the layers of multi-token prediction are not counted.")
-    known = {row.name for row in kind.rows} | set(kind.needs) | {"tie_word_embeddings"}
+    known = {row.name for row in kind.rows} | set(kind.needs) | {"tie_word_embeddings", "num_key_value_heads"}
     for key, value in given.items():
         if key in known:
             continue

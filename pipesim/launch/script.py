@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipesim.checks import divisors
 from pipesim.launch.values import Values
 from pipesim.specs import Point
 
@@ -71,13 +72,16 @@ def name_of(point: Point) -> str:
 
 
 def nodes_of(point: Point) -> tuple[int, int, str]:
-    """Nodes, GPUs used on each, and a sentence if the last node is not full."""
-    layout, cluster = point.layout, point.cluster
+    """Nodes, GPUs used on each (equally many), and a sentence where that leaves some of every node idle."""
+    layout, full = point.layout, point.cluster.gpus_per_node
     used = layout.t * layout.p * layout.c * (layout.d or 1)
-    per_node = min(used, cluster.gpus_per_node)
-    nodes = -(-used // per_node)
-    left = used % per_node
-    return nodes, per_node, f"{used} GPUs leave the last of {nodes} nodes with {left} of {per_node}." if left else ""
+    per_node = max(each for each in divisors(used) if each <= full)
+    idle = used > full and per_node < full
+    return (
+        used // per_node,
+        per_node,
+        f"{used} GPUs are not whole nodes of {full}: {per_node} of each are used." if idle else "",
+    )
 
 
 def vocabulary_flags(values: Values) -> dict[str, Any]:

@@ -57,6 +57,7 @@ def _words(text: str) -> list[str]:
             commands += _split(_put_in(tokens[at - 1], known))
             continue
         name, more, value = assigned.groups()
+        value = value.removesuffix(";")
         if not value and at < len(tokens) and tokens[at] == "(":
             end = next((k for k in range(at, len(tokens)) if tokens[k] == ")"), len(tokens))
             value = " ".join(word if "$" in word else shlex.quote(word) for word in tokens[at + 1 : end])

@@ -7,6 +7,7 @@ torchtitan/config/job_config.py, distributed/pipeline_parallel.py, models/*/__in
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -107,14 +108,19 @@ def write(point: Point) -> str:
 
 def model_named(model: ModelSpec) -> str | None:
     """The name of our model with this shape, of those that torchtitan has."""
+    for name, known in shapes().items():
+        if dataclasses.replace(known, name=model.name, source=model.source, context=model.context) == model:
+            return name
+    return None
+
+
+@functools.cache
+def shapes() -> dict[str, ModelSpec]:
+    """Our models that torchtitan has, by name."""
     from pipesim import config
 
     known = config.library("model")
-    same = {"name": model.name, "source": model.source, "context": model.context}
-    for name in FLAVORS:
-        if dataclasses.replace(config.build_model(known[name]), **same) == model:  # type: ignore[arg-type]
-            return name
-    return None
+    return {name: config.build_model(known[name]) for name in FLAVORS}
 
 
 def _batch(values: Values) -> dict[str, Any]:
@@ -206,13 +212,13 @@ def read(content: Mapping[str, Any]) -> Read:
     return read
 
 
-def model_of(content: Mapping[str, Any]) -> str:
-    """The name of our model that the TOML's flavor is. Raises ``Invalid`` for one that is not among ours."""
+def model_of(content: Mapping[str, Any]) -> ModelSpec:
+    """Our model that the TOML's flavor is. Raises ``Invalid`` for one that is not among ours."""
     asked = content.get("model", {}) if isinstance(content.get("model"), dict) else {}
     pair = asked.get("name", "llama3"), asked.get("flavor", "debugmodel")
     for ours_, theirs_ in FLAVORS.items():
         if theirs_ == pair:
-            return ours_
+            return shapes()[ours_]
     known = [f"{name} {flavor}" for name, flavor in FLAVORS.values()]
     near = suggest(f"{pair[0]} {pair[1]}", known) or f" Nearest: {known[0]}."
     raise Invalid([f"model.name={pair[0]!r}, model.flavor={pair[1]!r} is no shape of ours.{near}"])

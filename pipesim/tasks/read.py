@@ -68,8 +68,7 @@ def _point(form: str, found: Read, content: Mapping[str, Any], config: Mapping[s
     like = configs.build(config)
     values = found.values
     if form == "torchtitan":
-        conf = configs.library("model")[torchtitan.model_of(content)]
-        model = values_of(dataclasses.replace(like, model=configs.build_model(conf)))
+        model = values_of(dataclasses.replace(like, model=torchtitan.model_of(content)))
         values |= {key: value for key, value in model.items() if key.startswith("model.")}
         torchtitan.finish_stages(content, values["model.layers"], values)
         values.setdefault("training.seq_length", values["model.context"])

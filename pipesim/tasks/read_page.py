@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,13 @@ from pipesim.report.document import Block, Column, Document, Observations, Secti
 from pipesim.report.formats import show
 from pipesim.report.layout_page import answer
 from pipesim.report.say import speaker
-from pipesim.specs import Point
+from pipesim.specs import ParallelLayout, Point, Training
+
+USUAL = {
+    f"{group}.{field.name}": field.default for group, kind in (("parallel", ParallelLayout), ("training", Training))
+    for field in dataclasses.fields(kind)
+}  # fmt: skip
+"""Values that are not told of."""
 
 
 def page(
@@ -63,7 +70,7 @@ def _words(name: str, conf: Mapping[str, Any], told: Sequence[str]) -> str:
 def _taken(point: Point, told: Sequence[str]) -> Table:
     rows = tuple(
         (key, _shown(value)) for key, value in values_of(point).items()
-        if key.split(".")[0] in told and value is not None
+        if key.split(".")[0] in told and value is not None and value != USUAL.get(key)
     )  # fmt: skip
     return Table(title="Settings", columns=(Column(title="key"), Column(title="value")), rows=rows)
 
