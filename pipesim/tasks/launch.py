@@ -16,11 +16,11 @@ from pipesim.tasks import Done
 
 def launch(config: Mapping[str, Any]) -> Done:
     """Raises ``Invalid`` with everything that keeps the framework from running the layout."""
-    point = legality.resolve(configs.build(config))
-    to = config["task"]["launch"]["to"] or point.stack.framework
+    to = config["task"]["launch"]["to"] or config["stack"]["framework"]
     if to not in launching.WRITERS:
         near = suggest(str(to), launching.WRITERS) or f" Nearest: task.launch.to={' or '.join(launching.WRITERS)}."
         raise Invalid([f"task.launch.to={to} has no arguments that are written.{near}"])
+    point = legality.resolve(configs.build(config))
     point = dataclasses.replace(point, stack=dataclasses.replace(point.stack, framework=to))
     files = launching.write(point)
     many = "one file" if len(files) == 1 else f"{len(files)} files"
