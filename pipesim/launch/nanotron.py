@@ -15,7 +15,7 @@ from pipesim.checks import Invalid
 from pipesim.launch import rows
 from pipesim.launch.megatron import fixed, nearest_words
 from pipesim.launch.rows import Read, Row, ours, theirs, whole, without_words
-from pipesim.launch.script import name_of, nodes_of
+from pipesim.launch.script import commented, name_of, nodes_of
 from pipesim.launch.values import values_of
 from pipesim.specs import Point
 
@@ -121,7 +121,7 @@ def write(point: Point) -> str:
     content = rows.nested(settings) | {"data_stages": [_data(point)]}
     run = f"torchrun --nnodes {nodes} --nproc-per-node {per_node} run_train.py --config-file nanotron.yaml"
     head = [f"nanotron: {name_of(point)}", run, *(f"Note: {note}" for note in notes)]
-    return "".join(f"# {line}\n" for line in head) + str(yaml.safe_dump(content, sort_keys=True))
+    return commented(head) + str(yaml.safe_dump(content, sort_keys=True))
 
 
 def _kind(c: int) -> str:

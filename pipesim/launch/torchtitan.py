@@ -16,7 +16,7 @@ from pipesim.checks import Invalid, suggest
 from pipesim.launch import rows
 from pipesim.launch.megatron import fixed, nearest_words
 from pipesim.launch.rows import Read, Row, ours, theirs, whole, without_words
-from pipesim.launch.script import name_of, nodes_of
+from pipesim.launch.script import commented, name_of, nodes_of
 from pipesim.launch.values import Values, values_of
 from pipesim.specs import ModelSpec, Point
 
@@ -103,7 +103,7 @@ def write(point: Point) -> str:
     notes += [left] if left else []
     run = f"torchrun --nnodes {nodes} --nproc-per-node {per_node} -m torchtitan.train --job.config_file torchtitan.toml"
     head = [f"torchtitan: {name_of(point)}", run, *(f"Note: {note}" for note in notes)]
-    return "".join(f"# {line}\n" for line in head) + toml(rows.nested(settings))
+    return commented(head) + toml(rows.nested(settings))
 
 
 def model_named(model: ModelSpec) -> str | None:
