@@ -242,6 +242,13 @@ def test_torchtitans_published_file_is_read_with_its_older_names() -> None:
     assert (found.unknown, found.untold, found.problems) == (["parallelism.surprise=3"], ["training.global_batch"], [])
 
 
+def test_torchtitan_gives_the_first_stages_one_unit_more() -> None:
+    """distributed/pipeline_parallel.py, generate_llm_fqn_per_model_part: embedding and head count as a layer each."""
+    assert torchtitan.own_cut(3, 2) == (3, 2)
+    assert torchtitan.own_cut(32, 8) == (5, 5, 4, 4, 4, 4, 4, 4)
+    assert torchtitan.modules((3, 2)) == [["tok_embeddings", "layers.0", "layers.1"], ["layers.2", "norm", "output"]]
+
+
 def test_nanotron_cuts_llama_3_8b_in_eight_as_it_does() -> None:
     """By hand: the head costs as much as 2.16 layers, so each stage ends behind the layer that passes a multiple of 4.27."""
     spec = composed("model=llama3_8b").model

@@ -41,8 +41,9 @@ def can_be_written(point: Point) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", MODELS)
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_written_arguments_read_back_are_the_same_layout(framework: str, data: st.DataObject) -> None:
     point = data.draw(points(framework))

@@ -30,6 +30,9 @@ NO_FLASH = """
 """
 
 
+WITHOUT_VOCABULARY = "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64"
+
+
 def asked(*overrides: str) -> dict[str, Any]:
     with compose.composer() as (make, _):
         return config.plain(make([*overrides]))
@@ -103,7 +106,7 @@ def test_a_model_alone_keeps_the_layout_that_was_asked(read_file: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "overrides", "said"),
     [
-        ("--num-layers 8 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 8", (), "model.vocab is not told. Nearest: add"),
+        (WITHOUT_VOCABULARY, (), "model.vocab is not told. Nearest: add --vocab-size N"),
         ("hello", (), "its format cannot be told. Nearest: task.read.format=megatron_lm"),
         (B13, ("task.read.format=megatron",), "task.read.format=megatron is unknown. Nearest: megatron_lm"),
         (B13, ("task.read.name=llama3_8b",), "task.read.name=llama3_8b is a file of conf/model already"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,11 +37,9 @@ class Script:
     def text(self) -> str:
         nodes, per_node, left = nodes_of(self.point)
         notes = [*self.notes, *([left] if left else [])]
-        lines = [
-            "#!/usr/bin/env bash",
-            f"# {self.title}: {name_of(self.point)}",
-            *(f"# Note: {note}" for note in notes),
-        ]
+        head = commented([f"{self.title}: {name_of(self.point)}", *(f"Note: {note}" for note in notes)])
+        lines = ["#!/usr/bin/env bash", *head.splitlines(), "set -euo pipefail"]
+        lines.append(f"{self.home}=${{{self.home}:-.}}  # its checkout")
         lines += ["set -euo pipefail", f"{self.home}=${{{self.home}:-.}}  # its checkout"]
         lines += [f"NNODES=${{NNODES:-{nodes}}}", f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{per_node}}}"]
         lines += [
@@ -60,6 +58,11 @@ class Script:
 
 def _flag(name: str, value: Any) -> str:
     return name if value is True or value == "" else f"{name} {shlex.quote(str(value))}"
+
+
+def commented(lines: Sequence[str]) -> str:
+    """Comments of bash, TOML and YAML, a line each whatever a name holds."""
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
 
 
 def name_of(point: Point) -> str:
