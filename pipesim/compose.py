@@ -52,7 +52,16 @@ def composer() -> Iterator[tuple[Compose, ConfigLoader]]:
         )
 
 
-TEXTS = ("study.dir", "study.name", "study.tracker_uri", "schedule.path", "measurements", "resume", "engine.folder")
+TEXTS = (
+    "study.dir",
+    "study.name",
+    "study.tracker_uri",
+    "schedule.path",
+    "measurements",
+    "resume",
+    "engine.folder",
+    "task.read.path",
+)
 """Keys whose values are free text, such as paths, which Hydra's grammar would take apart."""
 
 

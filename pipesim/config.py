@@ -236,9 +236,25 @@ def library(group: str) -> dict[str, Any]:
         "costs": (CostsConf, build_costs),
     }
     schema, make = kinds[group]
+    return {name: make(conf) for name, conf in _files(group, schema).items()}
+
+
+def stack_files() -> dict[str, dict[str, Any]]:
+    """Every choice of ``stack`` as a plain config, by file name."""
+    return _files("stack", StackConf)
+
+
+def names(group: str) -> list[str]:
+    """The choices of a group, by file name."""
+    return [path.stem for path in sorted((CONF_DIR / group).glob("*.yaml"))]
+
+
+def _files(group: str, schema: Any) -> dict[str, dict[str, Any]]:
     return {
-        path.stem: make(_container(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path))))
-        for path in sorted((CONF_DIR / group).glob("*.yaml"))
+        name: _container(
+            OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(CONF_DIR / group / f"{name}.yaml"))
+        )
+        for name in names(group)
     }
 
 

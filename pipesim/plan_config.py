@@ -103,8 +103,10 @@ class LaunchConf:
 
 @dataclass
 class ReadConf:
-    """``path`` is a file of arguments in one of the known ``format``s; null tells by its content."""
+    """``path`` is a file of arguments in one of the known ``format``s; null tells by its content. ``name`` is that of the
+    configs that are written; null takes the file's.
+    """
 
-    path: str = MISSING
+    path: str | None = None
     format: str | None = None
     name: str | None = None

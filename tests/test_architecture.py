@@ -43,8 +43,8 @@ ALLOWED: dict[str, set[str]] = {
         "report.formats", "report.words",
     },
     "tasks": {
-        "checks", "specs", "config", "costs", "legality", "estimate", "schedules", "simulate", "plan", "calibrate", "execute",
-        "launch", "report", "results", "toy",
+        "checks", "inputs", "specs", "config", "costs", "legality", "estimate", "schedules", "simulate", "plan", "calibrate",
+        "execute", "launch", "report", "results", "toy",
     },
     "toy": DRAWN,
     "execute": {"schedules", "simulate", "toy"},

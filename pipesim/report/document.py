@@ -179,7 +179,15 @@ class Observations:
     claims: tuple[str, ...]
 
 
-Block = str | Table | Picture | TimelineView | Observations
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """A file's text, line for line."""
+
+    title: str
+    text: str
+
+
+Block = str | Table | Picture | TimelineView | Observations | Listing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from rich.cells import cell_len
 
 from pipesim.report import timeline_text
-from pipesim.report.document import Block, Cell, Column, Document, Picture, Table, TimelineView
+from pipesim.report.document import Block, Cell, Column, Document, Listing, Picture, Table, TimelineView
 from pipesim.report.formats import clean, pad, show
 from pipesim.report.say import Lang, speaker
 
@@ -34,8 +34,16 @@ def _block(block: Block, document: Document) -> list[str]:
         return [_picture(block, document.figure_folder), *_paragraph(block.caption)]
     if isinstance(block, TimelineView):
         return _timeline(block, document)
+    if isinstance(block, Listing):
+        return [f"### {_line(block.title)}", _listing(block.text)]
     claims = [f"{number}. {_line(claim)}" for number, claim in enumerate(block.claims, start=1)]
     return [f"### {_line(block.title)}", "\n".join(claims)]
+
+
+def _listing(text: str) -> str:
+    """In a fence longer than any that the text holds."""
+    fence = "`" * max(3, *(len(found) + 1 for found in re.findall("`+", text)), 3)
+    return f"{fence}text\n{clean(text)}\n{fence}".replace("\n\n" + fence, "\n" + fence)
 
 
 def _timeline(view: TimelineView, document: Document) -> list[str]:

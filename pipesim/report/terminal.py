@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pipesim.report import timeline_text
-from pipesim.report.document import Block, Document, Observations, Picture, Table, TimelineView
+from pipesim.report.document import Block, Document, Listing, Observations, Picture, Table, TimelineView
 from pipesim.report.formats import clean, show
 from pipesim.report.timeline_fold import fold
 from pipesim.report.wrap import wrap
@@ -75,6 +75,9 @@ def _print_block(console: Console, block: Block, bold: str, prose_cells: int, la
     elif isinstance(block, Observations):
         _say(console, "\n" + _prose(block.title, prose_cells), bold)
         _print_claims(console, block, prose_cells)
+    elif isinstance(block, Listing):
+        _say(console, "\n" + _prose(block.title, prose_cells), bold)
+        _say(console, block.text.rstrip("\n"))
     elif isinstance(block, TimelineView) and (lines := timeline_text.view(block, language)):
         drawing, *legend = lines
         _say(console, "\n" + _prose(block.title, prose_cells), bold)
