@@ -203,9 +203,9 @@ def sizes(row: Row, found: Sequence[Row]) -> Table:
 
 
 def curves(found: Sequence[Row]) -> Curves:
-    """The two opposed terms, and their sum, of what is at most four times the best."""
+    """The two opposed terms, and their sum, of what takes at most twice as long as the best."""
     least = min(each["step_time_s"] for each in found)
-    shown = [each for each in found if each["step_time_s"] <= 4 * least]
+    shown = [each for each in found if each["step_time_s"] <= 2 * least]
     x = [each["micro_batch"] for each in shown]
     labels = tuple(layout_name(each, ("micro_batch",)) for each in shown)
     terms = {
