@@ -101,9 +101,10 @@ def least_again(point: Point, filled: FloatArray) -> FloatArray:
         return np.asarray((most <= point.cluster.memory_bytes).reshape(totals.shape))
 
     low, high = np.minimum(1.0, whole), whole  # what one layer that runs again brings back, two bring no more
-    shares = np.arange(1, 1 + max(1, MOST_TRIED // len(filled)))[:, None, None]
-    while (low < high).any():
-        tried = low + np.floor((high - low) * shares / (1 + len(shares)))
+    while (left := int((high - low).max())) > 0:
+        count = max(1, min(left, MOST_TRIED // len(filled)))
+        shares = np.arange(1, 1 + count)[:, None, None] / (1 + count)
+        tried = low + np.floor((high - low) * shares)
         fits = fit(tried)
         high = np.where(fits, tried, high).min(axis=0)
         low = np.minimum(np.where(fits, low, tried + 1).max(axis=0), high)

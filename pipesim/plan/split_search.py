@@ -38,8 +38,7 @@ class Ranked(NamedTuple):
 
 
 def improved(point: Point, starts: IntArray, recompute: bool) -> list[tuple[int, ...]]:
-    """Where moves lead from the best of some partitions: from one with many stages, from more with fewer. The
-    best first."""
+    """Where moves lead from the best of some partitions, the best first: from one of many stages, from more of few."""
     count = min(MOST_STARTS, max(1, MOST_MOVES // (2 * starts.shape[1] ** 2)))
     best = ranked(point, starts, recompute).partitions[:count]
     found = dict.fromkeys(_improved(point, start, recompute) for start in best)
