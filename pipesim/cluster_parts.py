@@ -58,7 +58,7 @@ def derived(parts: Sequence[Conf]) -> dict[str, Any]:
     if any(cluster.get(key) is None for cluster in clusters for key in OF_EQUAL_NODES):
         return {}
     return {
-        "chip": "+".join(dict.fromkeys(cluster["chip"] for cluster in clusters)),
+        "chip": "+".join(sorted({cluster["chip"] for cluster in clusters})),
         "gpus": sum(part["nodes"] * part["cluster"]["gpus_per_node"] for part in parts),
         "gpus_per_node": min(cluster["gpus_per_node"] for cluster in clusters),
         "memory_gb": min(cluster["memory_gb"] for cluster in clusters),
@@ -106,7 +106,7 @@ def joined(conf: Conf, clusters: Sequence[ClusterSpec]) -> ClusterSpec:
         checks.done()
     return ClusterSpec(
         name=conf["name"],
-        chip="+".join(dict.fromkeys(each.chip for each in clusters)),
+        chip="+".join(sorted({each.chip for each in clusters})),
         gpus=sum(part.gpus for part in parts),
         gpus_per_node=min(each.gpus_per_node for each in clusters),
         peak_flops_per_s=_least([each.peak_flops_per_s for each in clusters]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from points import default, point, row, rows
 from shapes import cluster as eights
 
-from pipesim import compose, config
+from pipesim import compose, config, study
 from pipesim.checks import Invalid
 from pipesim.cluster_parts import joined
+from pipesim.plan import grid
+from pipesim.plan.space import Axis, Slice, Space
 from pipesim.point_id import point_id
 from pipesim.specs import ClusterPart, ClusterSpec, LinkSpec, Point
 
@@ -246,3 +249,39 @@ def test_a_part_may_be_a_cluster_of_ones_own() -> None:
     own = eights(gpus_per_node=4)
     at = of(point(*A100, t=4, p=2, d=4), (own, 4), (own, 4), between=own.inter_node)
     assert rows(at)[0]["gpus"] == 32
+
+
+def test_a_sweep_over_parts_names_them_briefly() -> None:
+    with compose.composer() as (make, loader):
+        parts = [
+            "[{cluster:dgx_a100,nodes:2},{cluster:dgx_h100,nodes:2}]",
+            "[{cluster:dgx_h100,nodes:2},{cluster:dgx_a100,nodes:2}]",
+        ]
+        spaces = compose.expand(
+            make, loader, ["cluster=mixed_a100_h100", "parallel.t=8", "parallel.p=4"], {"cluster.parts": parts}
+        )
+    said = {each["settings"] for each in study.evaluate(spaces)}
+    assert said == {
+        f"cluster.parts=['2 x {one}', '2 x {other}']" for one, other in permutations(("dgx_a100", "dgx_h100"))
+    }
+
+
+def test_a_grids_conditions_know_what_the_parts_make() -> None:
+    with compose.composer() as (make, _):
+        base = config.plain(make(["cluster=mixed_a100_h100", "parallel.t=8", "parallel.p=4"]))
+    axis = Axis(keys=("parallel.t",), values=((4,), (8,), (16,)))
+    asked = Slice(Space(base=base, axes=(axis,), where=("t <= gpus_per_node and gpus == 256",)), 0, 3)
+    assert grid.evaluate([asked], details=False)["t"].to_pylist() == [4, 8]
+
+
+def test_a_placement_that_is_slow_for_no_need_is_warned_of() -> None:
+    at = point(*MIXED, t=4, p=4, d=16)
+    whole, torn, zero, far = rows(
+        at, *(dataclasses.replace(at, layout=dataclasses.replace(at.layout, **changes)) for changes in (
+            {"p": 1, "d": 64}, {"rank_order": "tcpd", "zero": 3}, {"rank_order": "dpct", "t": 8, "d": 8},
+        ))
+    )  # fmt: skip
+    assert whole["warning"] is None
+    assert "share pipeline rank 0: the slower decide" in torn["warning"]
+    assert "parallel.zero=3: ranks that talk with every micro-batch lie on several of cluster.parts" in zero["warning"]
+    assert "parallel.t: ranks that talk" in far["warning"]

@@ -155,7 +155,7 @@ def _known(group: Group) -> dict[str, pa.Array]:
         "stack": config["stack"]["name"],
         "costs": config["costs"]["kind"],
         "schedule": canonical_name(name) or name,
-        "settings": " ".join(f"{key}={told[key]}" for key in group.told) or None,
+        "settings": " ".join(f"{key}={_brief(told[key])}" for key in group.told) or None,
         **{key: config["parallel"][key] for key in ("zero", "sequence_parallel")},
         **{key: config["training"][key] for key in ("recompute", "precision", "attention")},
     }
@@ -163,6 +163,13 @@ def _known(group: Group) -> dict[str, pa.Array]:
     context = pa.scalar(_fitting(config["model"]["context"]), pa.int64())
     lengths = group.shown["seq_length"].fill_null(context)
     return {**found, **group.shown, "seq_length": lengths, "point_id": _hexadecimal(group.point_hashes)}
+
+
+def _brief(value: Any) -> Any:
+    """The parts of a cluster by their names; anything else as it is."""
+    if isinstance(value, list) and value and all(isinstance(part, dict) and "nodes" in part for part in value):
+        return [f"{part['nodes']} x {part['cluster']['name']}" for part in value]
+    return value
 
 
 def _fitting(value: Any) -> Any:
