@@ -242,28 +242,34 @@ def _warnings(points: Points, batch: Batch) -> NDArray[np.object_]:
     said = [np.array([*unwise, None], object)[which]]
     if "unwise" in batch.placed:
         said.append(_objects([*batch.placed["unwise"]]))
-    if any(refused := _refused(points)):
-        said.append(np.array(refused, object)[points.cell_of])
-    return (
-        said[0]
-        if len(said) == 1
-        else _objects([" ".join(filter(None, each)) or None for each in zip(*said, strict=True)])
-    )
+    if (refused := _refused(points)) is not None:
+        said.append(refused)
+    if len(said) == 1:
+        return said[0]
+    return _objects([" ".join(filter(None, each)) or None for each in zip(*said, strict=True)])
 
 
-def _refused(points: Points) -> list[str]:
-    """Of each cell what its stack's framework cannot run; asked once for all that are cut alike."""
-    like, cut = points.like, points.cut
-    if like.stack.framework is None:
-        return []
-    columns = [np.reshape(getattr(cut, name), -1).astype(np.int64) for name in _DEGREES]
-    first, which = distinct([*columns[:-1], np.minimum(columns[-1], 2)])
-    layouts = [
-        replace(like.layout, **dict(zip(_DEGREES, sizes, strict=True)))
-        for sizes in zip(*(column[first].tolist() for column in columns), strict=True)
-    ]
-    texts = [" ".join(rules.problems(replace(like, layout=layout))) for layout in layouts]
-    return [texts[i] for i in which]
+def _refused(points: Points) -> NDArray[np.object_] | None:
+    """Of each point what its stack's framework cannot run; None where it runs them all."""
+    like, cut, of = points.like, points.cut, points.cell_of
+    numbers = {
+        name: np.reshape(getattr(cut, name), -1).astype(np.int64)[of]
+        for name in (*_DEGREES, "micro_batch", "seq_length")
+    }
+    numbers["global_batch"] = points.num_microbatches * numbers["micro_batch"] * numbers["d"]
+    refused = np.flatnonzero(~rules.allowed(like, numbers))
+    if not len(refused):
+        return None
+    first, which = distinct([values[refused] for values in numbers.values()])
+    found = np.full(len(points), None, object)
+    found[refused] = np.array([*(_problems(like, numbers, refused[i]) for i in first), None], object)[which]
+    return found
+
+
+def _problems(like: Point, numbers: dict[str, IntArray], at: int) -> str:
+    each = {name: int(values[at]) for name, values in numbers.items()}
+    layout = replace(like.layout, **{name: each.pop(name) for name in _DEGREES})  # type: ignore[arg-type]
+    return " ".join(rules.problems(replace(like, layout=layout, training=replace(like.training, **each))))  # type: ignore[arg-type]
 
 
 def _verdicts(batch: Batch, fits: NDArray[np.bool_]) -> NDArray[np.object_]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any, get_args
 
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from pipesim import config as configs
 from pipesim import legality, schedules, specs
 from pipesim.checks import Invalid, divisors
-from pipesim.costs.columns import distinct
 from pipesim.launch import rules as launch_rules
 from pipesim.plan.asked import NUMBERS
 from pipesim.plan.question import check, gpu_counts
@@ -214,19 +212,15 @@ def _once(like: Point, columns: Columns, first_zero: bool) -> NDArray[np.bool_]:
 
 
 def _legal(like: Point, columns: Columns) -> NDArray[np.bool_]:
-    n = len(columns["t"])
-    same = {"global_batch": like.training.global_batch, "seq_length": like.training.seq_length or like.model.context}
-    return legality.judge(like, columns | {name: np.full(n, value, np.int64) for name, value in same.items()}).legal
+    return legality.judge(like, _whole(like, columns)).legal
 
 
 def _runs(like: Point, columns: Columns) -> NDArray[np.bool_]:
-    """What the framework runs. Its rules are asked once for all cuts with the same p and v that are alike in which other
-    degrees are above 1, and above the most that it knows.
-    """
-    most = launch_rules.FRAMEWORKS[str(like.stack.framework)].most
-    exact = {name: columns[name] for name in ("p", "v")}
-    classes = {name: np.minimum(columns[name], most.get(name, 1) + 1) for name in ("t", "d", "c", "e")}
-    first, which = distinct([*exact.values(), *classes.values()])
-    cuts = [{name: int(columns[name][i]) for name in DEGREES} for i in first]
-    points = (replace(like, layout=replace(like.layout, **cut)) for cut in cuts)
-    return np.array([not launch_rules.problems(point) for point in points], np.bool_)[which]
+    """What the framework runs."""
+    return np.asarray(launch_rules.allowed(like, _whole(like, columns)))
+
+
+def _whole(like: Point, columns: Columns) -> Columns:
+    """With the numbers that all candidates share."""
+    same = {"global_batch": like.training.global_batch, "seq_length": like.training.seq_length or like.model.context}
+    return columns | {name: np.full(len(columns["t"]), value, np.int64) for name, value in same.items()}
