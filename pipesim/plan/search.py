@@ -228,5 +228,5 @@ def _runs(like: Point, columns: Columns) -> NDArray[np.bool_]:
     classes = {name: np.minimum(columns[name], most.get(name, 1) + 1) for name in ("t", "d", "c", "e")}
     first, which = distinct([*exact.values(), *classes.values()])
     cuts = [{name: int(columns[name][i]) for name in DEGREES} for i in first]
-    points = (replace(like, layout=replace(like.layout, **cut)) for cut in cuts)
+    points = (replace(like, layout=replace(like.layout, **cut)) for cut in cuts)  # type: ignore[arg-type]
     return np.array([not launch_rules.problems(point) for point in points], np.bool_)[which]
