@@ -227,6 +227,6 @@ def _runs(like: Point, columns: Columns) -> NDArray[np.bool_]:
     exact = {name: columns[name] for name in ("p", "v")}
     classes = {name: np.minimum(columns[name], most.get(name, 1) + 1) for name in ("t", "d", "c", "e")}
     first, which = distinct([*exact.values(), *classes.values()])
-    cuts = [{name: int(columns[name][i]) for name in DEGREES} for i in first]
-    points = (replace(like, layout=replace(like.layout, **cut)) for cut in cuts)  # type: ignore[arg-type]
+    cuts: list[dict[str, Any]] = [{name: int(columns[name][i]) for name in DEGREES} for i in first]
+    points = (replace(like, layout=replace(like.layout, **cut)) for cut in cuts)
     return np.array([not launch_rules.problems(point) for point in points], np.bool_)[which]
