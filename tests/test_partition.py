@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from points import DEEPSEEK, EVERY, composed, default, point, with_cluster
+from points import DEEPSEEK, EVERY, composed, point, with_cluster
 
-from pipesim import compose, config, legality, schedules, study
+from pipesim import legality, schedules
 from pipesim.checks import Invalid
 from pipesim.costs.columns import FloatArray, IntArray
 from pipesim.estimate import evaluate
 from pipesim.estimate.splits import splits_of
 from pipesim.plan.partition import best, compared, split_of
-from pipesim.plan.space import Space
 from pipesim.plan.split_bottleneck import least_worst
 from pipesim.plan.split_bound import bound_s
 from pipesim.plan.split_many import contents_of, evaluated, groups, order_of, rank_bytes
@@ -380,44 +379,3 @@ def test_large_pipelines_are_divided_in_half_a_second() -> None:
         return time.process_time() - start
 
     assert min(took_s() for _ in range(3)) < 0.5
-
-
-# --- the task --------------------------------------------------------------------------------------------------------------
-
-
-def asked(*overrides: str) -> dict[str, Any]:
-    with compose.composer() as (make, _):
-        return config.plain(make(["experiment=partition", *overrides]))
-
-
-def problems(*overrides: str) -> str:
-    with pytest.raises(Invalid) as raised:
-        study.run([Space(base=asked(*overrides))], ["experiment=partition"], False)
-    return " ".join(raised.value.problems)
-
-
-def test_the_task_tells_the_best_beside_the_balanced_and_how_to_ask_for_it(
-    tmp_path: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "study"
-    study.run(
-        [Space(base=asked("task.partition.recompute=true", f"study.dir={folder}"))], ["experiment=partition"], False
-    )
-    said = " ".join(capsys.readouterr().out.split())
-    assert "less than balanced" in said
-    assert "No partition of this layout is faster than" in said
-    assert "parallel.partition=[" in said
-    assert "training.recompute_layers=[" in said
-    assert '--pipeline-model-parallel-layout "E' in said
-    assert "Seconds and bytes of every rank" in said
-    assert {"report.html", "report.md", "results.parquet"} <= {path.name for path in folder.iterdir()}
-
-
-def test_the_task_refuses_what_it_cannot_divide() -> None:
-    assert "parallel.p=1 is one stage" in problems("parallel.p=1", "parallel.d=8")
-    assert "costs.kind=lecture cuts the model into equal blocks" in problems("costs=lecture")
-    assert "training.recompute=none runs none" in problems("task.partition.recompute=true", "training.recompute=none")
-
-
-def test_the_default_config_has_no_partition_task() -> None:
-    assert default()["task"] is None
