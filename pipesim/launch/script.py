@@ -40,7 +40,6 @@ class Script:
         head = commented([f"{self.title}: {name_of(self.point)}", *(f"Note: {note}" for note in notes)])
         lines = ["#!/usr/bin/env bash", *head.splitlines(), "set -euo pipefail"]
         lines.append(f"{self.home}=${{{self.home}:-.}}  # its checkout")
-        lines += ["set -euo pipefail", f"{self.home}=${{{self.home}:-.}}  # its checkout"]
         lines += [f"NNODES=${{NNODES:-{nodes}}}", f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{per_node}}}"]
         lines += [
             "NODE_RANK=${NODE_RANK:-0}",
