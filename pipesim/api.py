@@ -146,7 +146,7 @@ def plan(
     ``ValueError`` for what cannot be asked.
     """
     from pipesim import compose
-    from pipesim.plan import best
+    from pipesim.plan import refine
     from pipesim.results.schema import frame
 
     axes: dict[str, list[Any]] = {}
@@ -169,7 +169,7 @@ def plan(
         raise Invalid(
             [f"{key} is a list: what a plan may choose from is a list of its own, such as t=[1, 2]." for key in axes]
         )
-    rows = best.ranked_rows(space.base)
+    rows = refine.ranked_rows(space.base)
     return frame(rows).set_index("point_id").loc[[row["point_id"] for row in rows]].reset_index()
 
 

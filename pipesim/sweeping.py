@@ -23,6 +23,7 @@ from pipesim.errors import FAILED, STOPPED, Stopped
 from pipesim.plan import search
 from pipesim.plan.best import Wanted, thinned
 from pipesim.plan.keep import Keeper
+from pipesim.plan.refine import refined
 from pipesim.plan.space import PART, Slice, Space, cut, total
 from pipesim.report.formats import clean
 from pipesim.results import folder as folders
@@ -162,7 +163,7 @@ def together(sweep: Sweep, staging: Staging, done: Sequence[Made]) -> tuple[Kept
             else:
                 keeper.add(table)
         if sweep.wanted is not None:
-            table = thinned(schema.sorted_table(pa.concat_tables(best)), sweep.wanted)
+            table = refined(thinned(schema.sorted_table(pa.concat_tables(best)), sweep.wanted), sweep.config)
             writer.add(table)
             kept.add(table)
         if keeper is not None:

@@ -19,10 +19,10 @@ from pipesim import legality
 from pipesim.costs.columns import FloatArray
 from pipesim.estimate import priced
 from pipesim.estimate.bounds import bounds
-from pipesim.plan import grid, question, search
+from pipesim.plan import grid
 from pipesim.plan.asked import Group, groups
 from pipesim.plan.keep import MOST_FAILED, front
-from pipesim.plan.space import PART, Config, Slice, cut, total
+from pipesim.plan.space import Config, Slice
 from pipesim.results import schema
 from pipesim.schedules.action import IntArray
 
@@ -249,11 +249,3 @@ def wanted_of(config: Config) -> Wanted:
     fits = row["fits"] and row["memory_bytes"] <= (1 - asked["headroom"]) * row["memory_limit_bytes"]
     beside = (row["gpus"], row["step_time_s"]) if fits else None
     return Wanted(asked["best"], asked["headroom"], asked["prune"], beside)
-
-
-def ranked_rows(config: Config) -> list[schema.Row]:
-    """The rows of a plan's best, the best first, searched in parts in this process."""
-    spaces, wanted = search.spaces(config), wanted_of(config)
-    tables = [best([*cut(spaces, start, start + PART)], wanted)[0] for start in range(0, total(spaces), PART)]
-    rows = thinned(schema.sorted_table(pa.concat_tables(tables)), wanted).to_pylist()
-    return [dict(row) for row in question.ranked(config, rows)[: wanted.top]]

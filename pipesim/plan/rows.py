@@ -177,6 +177,11 @@ def _fitting(value: Any) -> Any:
     return None if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
+def _spelt(value: Any) -> str:
+    """As it is typed: without blanks, which stand between settings."""
+    return str(value).replace(", ", ",") if isinstance(value, list) else str(value)
+
+
 def _hexadecimal(hashes: NDArray[np.uint64]) -> pa.Array:
     """As 16 digits each."""
     digits = hashes.astype(">u8").tobytes().hex().encode()

@@ -38,6 +38,9 @@ def _changed(row: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tupl
     for key in TRAINING:
         if row[key] != config["training"][key]:
             yield f"training.{key}", row[key]
+    for setting in (row["settings"] or "").split():
+        name, _, value = setting.partition("=")
+        yield name, value
 
 
 def _typed(value: Any) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pipesim.launch.rules import FRAMEWORKS
-from pipesim.plan import question
+from pipesim.plan import question, stability
+from pipesim.plan.behind import config_behind
 from pipesim.plan.best import COUNTED, own_row
-from pipesim.report import command, provenance, sweep_tables
+from pipesim.plan.fit import fit
+from pipesim.report import command, fit_tables, provenance, sweep_tables
 from pipesim.report.document import Column, Document, Section, Table
 from pipesim.report.formats import show
 from pipesim.report.ranking import Row, pace
@@ -25,11 +28,15 @@ def page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
     config, counts = manifest["config"], manifest["searched"]
     ranked = question.ranked(config, rows)
     best = ranked[: config["task"]["plan"]["best"]]
+    chances = _chances(ranked)
     own = own_row(config)
     sections = [Section(title="Answer", blocks=(*_answer(config, best, rows), *_own(config, best, own, counts)))]
+    if (way_out := None if best else _way_out(config, rows)) is not None:
+        blocks = (fit_tables.way_out(way_out, english), fit_tables.ways_out([way_out], _named, english))
+        sections.append(Section(title="What would make the nearest fit", blocks=blocks))
     if best:
         sections += [
-            Section(title="The best that fit", blocks=(_ranking(config, best), _overrides(config, best))),
+            Section(title="The best that fit", blocks=(_ranking(config, best, chances), _overrides(config, best))),
             Section(
                 title="Where the step's seconds go", blocks=(sweep_tables.shares(best, _named, english),), aside=True
             ),
@@ -62,7 +69,8 @@ def page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
 
 def _named(row: Row) -> str:
     more = [name for name, holds in (("zero", row["zero"]), ("sequence_parallel", row["sequence_parallel"])) if holds]
-    return layout_name(row, ("micro_batch", "schedule", "recompute", *more))
+    named = layout_name(row, ("micro_batch", "schedule", "recompute", *more))
+    return f"{named} uneven" if row["settings"] else named
 
 
 def _answer(config: Mapping[str, Any], best: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
@@ -124,16 +132,28 @@ def _nothing(config: Mapping[str, Any], rows: Sequence[Row]) -> str:
             f"No layout trains {asked['tokens']:.3g} tokens in {asked['deadline_days']:g} days: the fastest, {_named(fastest)} on "
             f"{fastest['gpus']:,} GPUs, takes {takes:.1f} days."
         )
-    known = [row for row in rows if row["memory_bytes"] is not None]
-    if not known:
+    nearest = _nearest(rows)
+    if nearest is None:
         return "No layout could be estimated."
-    nearest = min(known, key=lambda row: row["memory_bytes"])
     missing = nearest["memory_bytes"] - (1 - asked["headroom"]) * nearest["memory_limit_bytes"]
     return (
         f"No layout fits{room}. The nearest is {_named(nearest)}: it lacks {show(missing, 'bytes')}, for its heaviest rank "
         f"({nearest['heaviest_rank']}) holds {show(nearest['memory_bytes'], 'bytes')} of "
         f"{show(nearest['memory_limit_bytes'], 'bytes')}."
     )
+
+
+def _nearest(rows: Sequence[Row]) -> Row | None:
+    known = [row for row in rows if row["memory_bytes"] is not None]
+    return min(known, key=lambda row: row["memory_bytes"] - row["memory_limit_bytes"], default=None)
+
+
+def _way_out(config: Mapping[str, Any], rows: Sequence[Row]) -> Mapping[str, Any] | None:
+    """What would make the nearest layout fit, all of its memory used; None where it does."""
+    nearest = _nearest(rows)
+    asked = None if nearest is None else config_behind(nearest, config)
+    found = None if asked is None else fit(asked)
+    return None if found is None else asdict(found)
 
 
 def _own(config: Mapping[str, Any], best: Sequence[Row], own: Row, counts: Mapping[str, int]) -> Iterator[str]:
@@ -159,7 +179,13 @@ def _own(config: Mapping[str, Any], best: Sequence[Row], own: Row, counts: Mappi
     )
 
 
-def _ranking(config: Mapping[str, Any], best: Sequence[Row]) -> Table:
+def _chances(ranked: Sequence[Row]) -> Sequence[float]:
+    """How likely each is truly the fastest for its GPUs; nothing where no measurement speaks."""
+    sure = stability.of(ranked, pace=lambda row: 1 / row["tokens_per_s_per_gpu"]) if ranked else None
+    return () if sure is None else [chance for _, chance in sorted(zip(sure.order, sure.best, strict=True))]
+
+
+def _ranking(config: Mapping[str, Any], best: Sequence[Row], chances: Sequence[float]) -> Table:
     objective = config["task"]["plan"]["objective"]
     titles = {"cost": "USD / 1M tokens", "energy": "J / 1M tokens, at most", "tokens_per_s_per_gpu": "tokens/s per GPU"}
     sign = -1 if objective == "tokens_per_s_per_gpu" else 1
@@ -173,6 +199,7 @@ def _ranking(config: Mapping[str, Any], best: Sequence[Row]) -> Table:
         Column(title="to", kind="seconds"),
         *((Column(title=titles[objective], kind="number"),) if objective in titles else ()),
         Column(title="slower", kind="percent"),
+        *((Column(title="truly best", kind="percent"),) if chances else ()),
         Column(title="memory", kind="bytes"),
         Column(title="mostly"),
         Column(title="MFU", kind="percent"),
@@ -188,6 +215,7 @@ def _ranking(config: Mapping[str, Any], best: Sequence[Row]) -> Table:
             row["step_time_hi_s"],
             *((sign * question.value(config, row),) if objective in titles else ()),
             row["step_time_s"] / first - 1,
+            *((chances[place - 1],) if chances else ()),
             row["memory_bytes"],
             _mostly(row),
             row["mfu"],
@@ -195,7 +223,11 @@ def _ranking(config: Mapping[str, Any], best: Sequence[Row]) -> Table:
         )
         for place, row in enumerate(best, 1)
     )
-    note = "Equal ones stand by memory, the smaller first. Memory is the heaviest rank's."
+    note = "Equal ones stand by memory, the smaller first. Memory is the heaviest rank's." + (
+        " Truly best: how likely no other is faster per GPU, from how far measured runs differ from what was predicted of them."
+        if chances
+        else ""
+    )
     return Table(title="Layouts", columns=columns, rows=rows, emphasis=frozenset({0}), note=note)
 
 
@@ -237,7 +269,12 @@ def _counted(config: Mapping[str, Any], counts: Mapping[str, int]) -> Table:
 
 def _rules(config: Mapping[str, Any]) -> str:
     asked, framework = config["task"]["plan"], config["stack"]["framework"]
-    same = "Layouts that are the same under two names are counted once. Stages are as even as units allow."
+    same = "Layouts that are the same under two names are counted once. " + (
+        f"Stages are as even as units allow; then the best {asked['best']} were divided anew (uneven), as experiment=partition "
+        "does, where that is faster."
+        if asked["partitions"]
+        else "Stages are as even as units allow: task.plan.partitions=false."
+    )
     if not asked["framework_rules"]:
         return f"{same} No framework's rules were kept: task.plan.framework_rules=false."
     if framework not in FRAMEWORKS:
