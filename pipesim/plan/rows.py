@@ -165,21 +165,16 @@ def _known(group: Group) -> dict[str, pa.Array]:
     return {**found, **group.shown, "seq_length": lengths, "point_id": _hexadecimal(group.point_hashes)}
 
 
-def _brief(value: Any) -> Any:
-    """The parts of a cluster by their names; anything else as it is."""
+def _brief(value: Any) -> str:
+    """Without blanks, which stand between settings; the parts of a cluster by their names."""
     if isinstance(value, list) and value and all(isinstance(part, dict) and "nodes" in part for part in value):
-        return [f"{part['nodes']} x {part['cluster']['name']}" for part in value]
-    return value
+        value = [f"{part['nodes']}x{part['cluster']['name']}" for part in value]
+    return str(value).replace(", ", ",") if isinstance(value, list) else str(value)
 
 
 def _fitting(value: Any) -> Any:
     """None for a whole number that no column can hold."""
     return None if isinstance(value, int) and abs(value) >= 2**63 else value
-
-
-def _spelt(value: Any) -> str:
-    """As it is typed: without blanks, which stand between settings."""
-    return str(value).replace(", ", ",") if isinstance(value, list) else str(value)
 
 
 def _hexadecimal(hashes: NDArray[np.uint64]) -> pa.Array:
