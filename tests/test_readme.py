@@ -38,10 +38,11 @@ def test_the_readmes_output_is_real(command, lines, tmp_path):
     assert not missing, "lines that were not printed, or not in this order"
 
 
-def test_the_readme_shows_two_real_outputs():
+def test_the_readme_shows_three_real_outputs():
     assert [command for command, _ in _shown()] == [
         "python experiments/run.py -m parallel.t=1,2,4,8 parallel.p=6,12,24",
         "python experiments/run.py",
+        "python experiments/run.py experiment=plan",
     ]
 
 
@@ -56,7 +57,7 @@ def _commands() -> list[str]:
 @pytest.mark.parametrize("command", _commands())
 def test_what_the_readme_tells_to_type_keeps_every_rule(command):
     words = compose.with_canonical_schedules([word for word in shlex.split(command) if word != "-m"])
-    axes = {key: value.split(",") for key, value in (word.split("=", 1) for word in words) if "," in value}
+    axes = {key: value.split(",") for key, value in (word.split("=", 1) for word in words if compose.is_several(word))}
     fixed = [word for word in words if word.split("=")[0] not in axes]
     with compose.composer() as (make, loader):
         for asked in configs(compose.expand(make, loader, fixed, axes)):
