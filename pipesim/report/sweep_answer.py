@@ -157,12 +157,17 @@ def _how_sure(order: Sequence[Row], named: Named, say: Say, sure: Mapping[str, A
         return (text + _memory_sure(best[0], say),)
     first, faster, loss = _whole(sure["best"][0]), _whole(sure["beaten"][1]), show(sure["loss"], "percent")
     clear = [row for row, chance in zip(best, sure["beaten"], strict=True) if chance >= SURE]
+    others, alike = len(best) - 1, len(sure["alike"])
+    told = say(
+        f"{alike:,} of the {others:,} other layouts that fit cannot be told from it (under {_surely()})."
+        if alike
+        else f"No other layout that fits comes so near that the order is less sure than {_surely()}.",
+        f"其余 {others:,} 个放得下的布局中，{alike:,} 个与它不可区分（不足 {_surely()}）。",
+    )
     text = say(
-        f"How sure: the chance that it is truly the fastest is {first}, that it is faster than the runner-up {faster}. "
-        f"{len(sure['alike']):,} of the {len(best) - 1:,} other layouts that fit cannot be told from it (under "
-        f"{_surely()}). In nine of ten cases it is at most {loss} slower than the truly fastest.",
-        f"把握：第一名真正最快的概率为 {first}，快于第二名的概率为 {faster}。其余 {len(best) - 1:,} 个放得下的布局中，"
-        f"{len(sure['alike']):,} 个与它不可区分（不足 {_surely()}）。十次里有九次，它至多比真正最快的慢 {loss}。",
+        f"How sure: the chance that it is truly the fastest is {first}, that it is faster than the runner-up {faster}. {told} In "
+        f"nine of ten cases it is at most {loss} slower than the truly fastest.",
+        f"把握：第一名真正最快的概率为 {first}，快于第二名的概率为 {faster}。{told}十次里有九次，它至多比真正最快的慢 {loss}。",
     )
     if clear:
         step = show(clear[0]["step_time_s"], "seconds")
