@@ -11,8 +11,8 @@ import time
 from timing import load
 
 from pipesim import compose, config
-from pipesim.plan import best, question, search
-from pipesim.plan.space import PART, cut, total
+from pipesim.plan import best, refine, search
+from pipesim.plan.space import total
 
 WANTED_S = 30
 PLANS = {
@@ -32,13 +32,10 @@ def main() -> None:
         with compose.composer() as (make, _):
             asked = config.plain(make(["experiment=plan", *words]))
         begun_s, cpu_s = time.perf_counter(), time.process_time()
-        spaces, wanted = search.spaces(asked), best.wanted_of(asked)
-        done = [best.best([*cut(spaces, start, start + PART)], wanted) for start in range(0, total(spaces), PART)]
+        (first, *_), own = refine.ranked_rows(asked), best.own_row(asked)
         took_s, cpu_s = time.perf_counter() - begun_s, time.process_time() - cpu_s
-        rows = [row for table, _ in done for row in table.to_pylist()]
-        first, own = question.ranked(asked, rows)[0], best.own_row(asked)
         print(
-            f"{name}: {total(spaces):,} layouts in {took_s:.1f} s, {cpu_s:.1f} s of processor; wanted {WANTED_S}: "
+            f"{name}: {total(search.spaces(asked)):,} layouts in {took_s:.1f} s, {cpu_s:.1f} s of processor; wanted {WANTED_S}: "
             f"{'met' if took_s <= WANTED_S else 'missed'}"
         )
         behind = own["step_time_s"] / first["step_time_s"] - 1
