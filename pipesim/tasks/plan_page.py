@@ -11,6 +11,7 @@ from pipesim.plan import question, stability
 from pipesim.plan.behind import config_behind
 from pipesim.plan.best import COUNTED, own_row
 from pipesim.plan.fit import fit
+from pipesim.plan.stability import Stability
 from pipesim.report import command, fit_tables, provenance, sweep_tables
 from pipesim.report.document import Column, Document, Section, Table
 from pipesim.report.formats import show
@@ -28,15 +29,17 @@ def page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
     config, counts = manifest["config"], manifest["searched"]
     ranked = question.ranked(config, rows)
     best = ranked[: config["task"]["plan"]["best"]]
-    chances = _chances(ranked)
+    sure = stability.of(ranked, pace=lambda row: 1 / row["tokens_per_s_per_gpu"]) if ranked else None
     own = own_row(config)
-    sections = [Section(title="Answer", blocks=(*_answer(config, best, rows), *_own(config, best, own, counts)))]
+    sections = [
+        Section(title="Answer", blocks=(*_answer(config, ranked, rows, sure), *_own(config, best, own, counts)))
+    ]
     if (way_out := None if best else _way_out(config, rows)) is not None:
         blocks = (fit_tables.way_out(way_out, english), fit_tables.ways_out([way_out], _named, english))
         sections.append(Section(title="What would make the nearest fit", blocks=blocks))
     if best:
         sections += [
-            Section(title="The best that fit", blocks=(_ranking(config, best, chances), _overrides(config, best))),
+            Section(title="The best that fit", blocks=(_ranking(config, best, sure), _overrides(config, best))),
             Section(
                 title="Where the step's seconds go", blocks=(sweep_tables.shares(best, _named, english),), aside=True
             ),
@@ -73,11 +76,13 @@ def _named(row: Row) -> str:
     return f"{named} uneven" if row["settings"] else named
 
 
-def _answer(config: Mapping[str, Any], best: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
-    if not best:
+def _answer(
+    config: Mapping[str, Any], ranked: Sequence[Row], rows: Sequence[Row], sure: Stability | None
+) -> Iterator[str]:
+    if not ranked:
         yield _nothing(config, rows)
         return
-    first = best[0]
+    first = ranked[0]
     step, mfu, held, limit = (
         show(first["step_time_s"], "seconds"), show(first["mfu"], "percent"),
         show(first["memory_bytes"], "bytes"), show(first["memory_limit_bytes"], "bytes"),
@@ -87,6 +92,8 @@ def _answer(config: Mapping[str, Any], best: Sequence[Row], rows: Sequence[Row])
         f"({first['heaviest_rank']}); bound by {VERDICT_WORDS[first['verdict']][0]}.{_worth(config, first)}"
     )
     yield trust(first)
+    if sure is not None and len(ranked) > 1:
+        yield _how_sure(sure, len(ranked))
 
 
 def _on(config: Mapping[str, Any], row: Row) -> str:
@@ -179,14 +186,20 @@ def _own(config: Mapping[str, Any], best: Sequence[Row], own: Row, counts: Mappi
     )
 
 
-def _chances(ranked: Sequence[Row]) -> Sequence[float]:
-    """How likely each is truly the fastest for its GPUs; nothing where no measurement speaks."""
-    sure = stability.of(ranked, pace=lambda row: 1 / row["tokens_per_s_per_gpu"]) if ranked else None
-    return () if sure is None else [chance for _, chance in sorted(zip(sure.order, sure.best, strict=True))]
+def _how_sure(sure: Stability, kept: int) -> str:
+    best, loss = show(sure.best[sure.order.index(0)], "percent"), show(sure.loss, "percent")
+    alike = (
+        f"{len(sure.alike):,} of the other {kept - 1:,} cannot be told from it" if sure.alike else "none comes near it"
+    )
+    return (
+        f"How sure: the chance that it is truly the fastest per GPU of those kept is {best}; {alike}. In nine of ten cases it is "
+        f"at most {loss} slower than the truly fastest."
+    )
 
 
-def _ranking(config: Mapping[str, Any], best: Sequence[Row], chances: Sequence[float]) -> Table:
+def _ranking(config: Mapping[str, Any], best: Sequence[Row], sure: Stability | None) -> Table:
     objective = config["task"]["plan"]["objective"]
+    chances = [] if sure is None else [chance for _, chance in sorted(zip(sure.order, sure.best, strict=True))]
     titles = {"cost": "USD / 1M tokens", "energy": "J / 1M tokens, at most", "tokens_per_s_per_gpu": "tokens/s per GPU"}
     sign = -1 if objective == "tokens_per_s_per_gpu" else 1
     first = best[0]["step_time_s"]
@@ -240,11 +253,12 @@ def _mostly(row: Row) -> str:
 def _overrides(config: Mapping[str, Any], best: Sequence[Row]) -> Table:
     return Table(
         title="To run one of them",
-        columns=(Column(title="#", kind="count"), Column(title="in place of experiment=plan and task.plan")),
+        columns=(Column(title="#", kind="count"), Column(title="words")),
         rows=tuple(
             (place, " ".join(command.changes(row, config)) or "nothing: it is the config's own")
             for place, row in enumerate(best, 1)
         ),
+        note="To type in place of experiment=plan and what begins with task.plan.",
     )
 
 
