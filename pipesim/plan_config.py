@@ -32,6 +32,7 @@ class PlanConf:
     zero: list[int] | None = None
     sequence_parallel: list[bool] | None = None
     partitions: bool = True
+    rank_orders: bool = True
     headroom: float = 0.1
     t_within_node: bool = True
     framework_rules: bool = True

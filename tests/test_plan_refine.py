@@ -7,13 +7,15 @@ from test_plan_search import SMALL, composed, found, layout  # noqa: F401
 
 from pipesim import compose, config, legality
 from pipesim.estimate import evaluate
+from pipesim.launch import rules
 from pipesim.plan import grid, question, refine
 from pipesim.plan.behind import config_behind
 from pipesim.plan.space import with_values
 from pipesim.report import command
 
 WORDS = (*SMALL, "cluster=dgx_h100", "cluster.gpus=4", "stack=megatron_lm", "task.plan.p=[2,4]", "task.plan.t=[1]",
-         "task.plan.micro_batch=[1]", "task.plan.recompute=[none]", "task.plan.v=[1]", "task.plan.zero=[1]")  # fmt: skip
+         "task.plan.micro_batch=[1]", "task.plan.recompute=[none]", "task.plan.v=[1]", "task.plan.zero=[1]",
+         "task.plan.rank_orders=false")  # fmt: skip
 
 
 def divisions(units, stages):
@@ -60,3 +62,31 @@ def test_without_partitions_a_plan_keeps_its_stages_even(composed):  # noqa: F81
     asked = composed(*WORDS, "task.plan.partitions=false")
     even, _ = found(asked)
     assert refine.refined(even, asked).equals(even)
+
+
+def test_a_slow_link_is_what_the_best_order_of_ranks_avoids(composed):  # noqa: F811
+    words = (
+        "cluster.gpus=16",
+        "cluster.gpus_per_node=4",
+        "cluster.inter_node_gb_per_s=2",
+        "task.plan.rank_orders=true",
+    )
+    asked = composed(
+        *WORDS,
+        *words,
+        "task.plan.p=[2]",
+        "task.plan.c=[1]",
+        "task.plan.partitions=false",
+        "training.global_batch=32768",
+    )
+    even, _ = found(asked)
+    (before,), (after,) = (question.ranked(asked, table.to_pylist()) for table in (even, refine.refined(even, asked)))
+    assert after["settings"] == "parallel.rank_order=tcpd"
+    assert after["step_time_s"] < before["step_time_s"]
+    every = []
+    for letters in itertools.permutations("tcdp"):
+        each = with_values(config_behind(before, asked), {"parallel.rank_order": "".join(letters)})
+        point = legality.resolve(config.build(each))
+        if not rules.problems(point):
+            every.append(float(sum(evaluate([point], wanted=False).seconds.values())[0]))
+    assert after["step_time_s"] == min(every)

@@ -1,8 +1,9 @@
-"""A plan's best with their units divided anew: of each layout the faster division into stages is kept."""
+"""A plan's best refined: of each layout the fastest order of ranks over nodes and the best division into stages are kept."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,43 +11,74 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipesim import config as configs
-from pipesim.plan import best, grid, partition, question, search
+from pipesim import legality
+from pipesim.launch import rules
+from pipesim.plan import best, grid, partition, placement, question, search
 from pipesim.plan.behind import config_behind
 from pipesim.plan.space import PART, Config, Slice, Space, cut, total, with_values
 from pipesim.results import schema
 
-KEY = "parallel.partition"
+ORDER, PARTITION = "parallel.rank_order", "parallel.partition"
 LEAST_GAIN = 1e-4
-"""Of the step: a smaller one is not worth stages that are uneven."""
+"""Of the step: for less no layout is made more peculiar."""
 
 
 def refined(table: pa.Table, config: Config) -> pa.Table:
-    """The table of a plan with its best ``task.plan.best`` layouts divided as ``partition.best`` finds, where that is faster."""
+    """The table of a plan with its best ``task.plan.best`` layouts placed and divided anew, where that is faster."""
     asked = config["task"]["plan"]
-    if not asked["partitions"]:
-        return table
-    found = {
-        row["point_id"]: _divided(row, config) for row in question.ranked(config, table.to_pylist())[: asked["best"]]
-    }
-    faster = {point_id: rows for point_id, rows in found.items() if rows is not None}
+    rows = question.ranked(config, table.to_pylist())[: asked["best"]]
+    faster = {row["point_id"]: found for row in rows if (found := _refined(row, config)) is not None}
     rest = table.filter(pc.invert(pc.is_in(table["point_id"], pa.array(list(faster), pa.string()))))
     return schema.sorted_table(pa.concat_tables([rest, *faster.values()]))
 
 
-def _divided(row: Mapping[str, Any], config: Config) -> pa.Table | None:
-    """The row of the layout with its best division; None where that is no faster, and where a table cannot tell the layout."""
-    if row["imbalance_s"] + row["bubble_s"] < LEAST_GAIN * row["step_time_s"]:
-        return None
-    own = config_behind(row, config)
+def _refined(row: Mapping[str, Any], config: Config) -> pa.Table | None:
+    """The layout's row with what is faster; None where nothing is, and where a table cannot tell the layout."""
+    own, asked = config_behind(row, config), config["task"]["plan"]
     if own is None:
         return None
-    point = configs.build(own)
-    room = (1 - config["task"]["plan"]["headroom"]) * point.cluster.memory_bytes
-    split = partition.best(dataclasses.replace(point, cluster=dataclasses.replace(point.cluster, memory_bytes=room)))
-    if not split.fits or split.step_time_s > (1 - LEAST_GAIN) * row["step_time_s"]:
+    changes: dict[str, Any] = {}
+    if asked["rank_orders"]:
+        changes |= _placed(row, own, asked)
+    if asked["partitions"]:
+        changes |= _divided(with_values(own, changes), asked)
+    if not changes:
         return None
-    divided = with_values(own, {KEY: list(split.partition)})
-    return grid.evaluate([Slice(Space(base=divided, told=(KEY,)), 0, 1)], details=False)
+    table = _table(with_values(own, changes), tuple(changes))
+    return table if _is_faster(table.to_pylist()[0], row, asked) else None
+
+
+def _placed(row: Mapping[str, Any], own: Config, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The fastest order of ranks over nodes, of those that put some group on another link."""
+    point = legality.resolve(configs.build(own))
+    orders = [order for order in placement.orders(point) if order != point.layout.rank_order]
+    if asked["framework_rules"]:
+        layouts = [dataclasses.replace(point.layout, rank_order=order) for order in orders]
+        runs = [not rules.problems(dataclasses.replace(point, layout=layout)) for layout in layouts]
+        orders = list(itertools.compress(orders, runs))
+    tables = [_table(with_values(own, {ORDER: order}), (ORDER,)) for order in orders]
+    found = [(each["step_time_s"], order) for table, order in zip(tables, orders, strict=True)
+             for each in table.to_pylist() if _is_faster(each, row, asked)]  # fmt: skip
+    return {ORDER: min(found)[1]} if found else {}
+
+
+def _divided(own: Config, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The best division of the layout's units within the head-room."""
+    point = legality.resolve(configs.build(own))
+    if not point.cluster.parts:
+        room = (1 - asked["headroom"]) * point.cluster.memory_bytes
+        point = dataclasses.replace(point, cluster=dataclasses.replace(point.cluster, memory_bytes=room))
+    split = partition.best(point)
+    return {} if split.partition == point.layout.partition else {PARTITION: list(split.partition)}
+
+
+def _table(config: Config, told: tuple[str, ...]) -> pa.Table:
+    return grid.evaluate([Slice(Space(base=config, told=told), 0, 1)], details=False)
+
+
+def _is_faster(row: Mapping[str, Any], than: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    fits = row["fits"] and row["memory_bytes"] <= (1 - asked["headroom"]) * row["memory_limit_bytes"]
+    return bool(fits and row["step_time_s"] < (1 - LEAST_GAIN) * than["step_time_s"])
 
 
 def ranked_rows(config: Config) -> list[schema.Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +12,7 @@ from pipesim.plan import question, stability
 from pipesim.plan.behind import config_behind
 from pipesim.plan.best import COUNTED, own_row
 from pipesim.plan.fit import fit
+from pipesim.plan.refine import ORDER, PARTITION
 from pipesim.plan.stability import Stability
 from pipesim.report import command, fit_tables, provenance, sweep_tables
 from pipesim.report.document import Column, Document, Section, Table
@@ -73,7 +75,9 @@ def page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
 def _named(row: Row) -> str:
     more = [name for name, holds in (("zero", row["zero"]), ("sequence_parallel", row["sequence_parallel"])) if holds]
     named = layout_name(row, ("micro_batch", "schedule", "recompute", *more))
-    return f"{named} uneven" if row["settings"] else named
+    order = re.search(rf"{ORDER}=(\w+)", row["settings"] or "")
+    uneven = PARTITION in (row["settings"] or "")
+    return " ".join([named, *([order[1]] if order else []), *["uneven"] * uneven])
 
 
 def _answer(
@@ -283,12 +287,10 @@ def _counted(config: Mapping[str, Any], counts: Mapping[str, int]) -> Table:
 
 def _rules(config: Mapping[str, Any]) -> str:
     asked, framework = config["task"]["plan"], config["stack"]["framework"]
-    same = "Layouts that are the same under two names are counted once. " + (
-        f"Stages are as even as units allow; then the best {asked['best']} were divided anew (uneven), as experiment=partition "
-        "does, where that is faster."
-        if asked["partitions"]
-        else "Stages are as even as units allow: task.plan.partitions=false."
-    )
+    same = "Layouts that are the same under two names are counted once. Stages are as even as units allow."
+    tried = ["other orders of ranks over nodes"] * asked["rank_orders"] + ["uneven stages"] * asked["partitions"]
+    if tried:
+        same += f" Then the best {asked['best']} were tried with {' and '.join(tried)}; what is faster is kept."
     if not asked["framework_rules"]:
         return f"{same} No framework's rules were kept: task.plan.framework_rules=false."
     if framework not in FRAMEWORKS:
