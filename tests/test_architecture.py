@@ -35,8 +35,8 @@ ALLOWED: dict[str, set[str]] = {
     "engines": {"checks"},
     "launch": {"checks", "inputs", "specs", "spec_config", "schedules", "legality", "config"},
     "plan": {
-        "checks", "specs", "schedules", "simulate", "costs", "estimate", "legality", "launch.rules", "config", "point_id",
-        "results.schema", "calibrate",
+        "checks", "specs", "schedules", "simulate", "costs", "estimate", "legality", "launch.rules", "launch.number_rules", "config",
+        "point_id", "results.schema", "calibrate",
     },
     "calibrate": {
         "checks", "inputs", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document",
