@@ -361,6 +361,13 @@ def test_mistakes_name_the_key_and_the_nearest() -> None:
     assert "parallel.t=7" in refused("task.explain.against={parallel.t: 7}")
     assert refused("task.explain.against={parallel.t: 7}").startswith("task.explain.against: ")
     assert "Nearest: parallel" in refused("task.explain.against={paralel.t: 2}")
+    wrong = refused("task.explain.against={parallel: {t: 2, tt: 4}, training.recompte: full, parallel.p: many}")
+    assert "task.explain.against: parallel.tt is no key of the config" in wrong
+    assert "Nearest: t." in wrong
+    assert "task.explain.against: training.recompte is no key" in wrong
+    assert "Nearest: recompute." in wrong
+    assert "task.explain.against: parallel.p='many' must be a whole number." in wrong
+    assert refused("task.explain.against={model.moe.experts: 4}").startswith("task.explain.against: ")
     assert "zbv" in refused("task.explain.against={schedule: zbw}")
     assert "Nearest: model=bloom_176b" in refused("task.explain.against={model: llama3_70b}")
     assert "must be keys and values" in refused("task.explain.against=3")
