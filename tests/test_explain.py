@@ -365,7 +365,7 @@ def test_mistakes_name_the_key_and_the_nearest() -> None:
     assert "task.explain.against: parallel.tt is no key of the config" in wrong
     assert "Nearest: t." in wrong
     assert "task.explain.against: training.recompte is no key" in wrong
-    assert "Nearest: recompute." in wrong
+    assert "Nearest: recompute or " in wrong
     assert "task.explain.against: parallel.p='many' must be a whole number." in wrong
     assert refused("task.explain.against={model.moe.experts: 4}").startswith("task.explain.against: ")
     assert "zbv" in refused("task.explain.against={schedule: zbw}")
