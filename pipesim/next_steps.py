@@ -101,13 +101,13 @@ def _commands(
         )
     elif about["kind"] == "plan":
         if best is not None:
-            alone = command.words(best, about["config"], about["overrides"])
+            typed = command.words(best, about["config"], about["overrides"])
             framework = about["config"]["stack"]["framework"]
-            yield "why the best takes so long", _run(["experiment=explain", *alone])
+            yield "why the best takes so long", _run(["experiment=explain", *typed])
             if framework is None:
-                yield "the best, item by item", _run(alone)
+                yield "the best, item by item", _run(typed)
             else:
-                yield f"the best as arguments of {framework}", _run(["experiment=launch", *alone])
+                yield f"the best as arguments of {framework}", _run(["experiment=launch", *typed])
         yield "compared with another study", f"python experiments/report.py {_short(folder)} OTHER"
     elif about["kind"] == "sweep":
         if best is not None and (alone := _alone(asked, best)) is not None:
