@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,9 @@ FILES: dict[str, tuple[str, str]] = {
 BLOOMS = {"parallel": "bloom", "training": "bloom", "stack": "bigscience"}
 """Groups whose default suits BLOOM alone."""
 
+MOST = 3
+"""Commands that are told; the first matter most."""
+
 _OWN = ("study.", "resume", "engine", "fail_fast", "lang=")
 """Words of a command that say where and how, but not what."""
 
@@ -42,7 +46,7 @@ def lines(about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path
     say = speaker(language)
     there = [(name, say(*words)) for name, words in FILES.items() if (folder / name).is_file()]
     wide = max((len(name) for name, _ in there), default=0)
-    tried = list(commands(about, best, folder, say))
+    tried = commands(about, best, folder, say)
     return [
         *_unchosen(about, say),
         say("Written", "写入的文件"),
@@ -70,12 +74,21 @@ def _unchosen(about: Mapping[str, Any], say: Say) -> list[str]:
     ]
 
 
-def commands(
+def commands(about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say) -> list[tuple[str, str]]:
+    """(what it is for, the command) of two or three things to do after this study."""
+    return list(itertools.islice(_commands(about, best, folder, say), MOST))
+
+
+def _commands(
     about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say
 ) -> Iterator[tuple[str, str]]:
-    """(what it is for, the command) of two or three things to do after this study."""
     asked = [word for word in about["overrides"] if not word.startswith(_OWN)]
     if about["kind"] == "layout" and best is not None:
+        if not any(word.startswith(("experiment=", "grid=")) for word in asked):
+            yield (
+                say("why it takes so long, and what would help", "为什么要这么久，怎样会更快"),
+                _run(["experiment=explain", *asked]),
+            )
         others = [word for word in asked if not word.startswith(("parallel.t=", "parallel.p=", "parallel.d="))]
         degrees = sorted({max(1, best["p"] // 2), best["p"], 2 * best["p"]})
         yield (
@@ -88,7 +101,13 @@ def commands(
         )
     elif about["kind"] == "plan":
         if best is not None:
-            yield "the best, item by item", _run(command.words(best, about["config"], about["overrides"]))
+            typed = command.words(best, about["config"], about["overrides"])
+            framework = about["config"]["stack"]["framework"]
+            yield "why the best takes so long", _run(["experiment=explain", *typed])
+            if framework is None:
+                yield "the best, item by item", _run(typed)
+            else:
+                yield f"the best as arguments of {framework}", _run(["experiment=launch", *typed])
         yield "compared with another study", f"python experiments/report.py {_short(folder)} OTHER"
     elif about["kind"] == "sweep":
         if best is not None and (alone := _alone(asked, best)) is not None:

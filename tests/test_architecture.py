@@ -35,16 +35,16 @@ ALLOWED: dict[str, set[str]] = {
     "engines": {"checks"},
     "launch": {"checks", "inputs", "specs", "spec_config", "schedules", "legality", "config"},
     "plan": {
-        "checks", "specs", "schedules", "simulate", "costs", "estimate", "legality", "launch.rules", "config", "point_id",
-        "results.schema", "calibrate",
+        "checks", "specs", "schedules", "simulate", "costs", "estimate", "legality", "launch.rules", "launch.number_rules",
+        "config", "point_id", "results.schema", "calibrate",
     },
     "calibrate": {
         "checks", "inputs", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document",
         "report.formats", "report.words",
     },
     "tasks": {
-        "checks", "inputs", "specs", "config", "costs", "legality", "estimate", "schedules", "simulate", "plan", "calibrate",
-        "execute", "launch", "report", "results", "toy",
+        "checks", "inputs", "specs", "config", "errors", "costs", "legality", "estimate", "schedules", "simulate", "plan",
+        "calibrate", "execute", "launch", "report", "results", "toy",
     },
     "toy": DRAWN,
     "execute": {"schedules", "simulate", "toy"},

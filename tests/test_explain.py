@@ -14,6 +14,7 @@ from points import DEEPSEEK, EVERY, MIXTRAL, SMALL
 from pipesim import compose, config, legality
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
+from pipesim.launch import rules
 from pipesim.plan import counterfactual, explain, grid, micro_batches, sensitivity
 from pipesim.plan.counterfactual import COSTS
 from pipesim.plan.explain import Explained
@@ -165,6 +166,33 @@ def test_so_many_micro_batches_bring_the_bubble_below_a_twentieth(p: int, plain:
 def test_idle_over_useful_asks_for_more_than_idle_over_total(p: int) -> None:
     """(p - 1) / m < 1/20 is m > 20 (p - 1)."""
     assert micro_batches.enough(ideal(p, 62), 0.05, equal=True).overhead == 20 * (p - 1) + 1
+
+
+def of_framework(point: Point, name: str) -> Point:
+    return dataclasses.replace(point, stack=dataclasses.replace(point.stack, framework=name))
+
+
+# Megatron-LM's groups of p leave no rest smaller than p; PyTorch's max(1, m // p) rounds divide m: 29 in 7, 33 in 8 do not.
+RULED = [("megatron_lm", 4, 32), ("megatron_lm", 8, 72), ("torchtitan", 4, 32), ("torchtitan", 8, 72)]
+
+
+@pytest.mark.parametrize(("framework", "p", "fewest"), RULED)
+def test_so_many_micro_batches_are_told_as_the_framework_runs(framework: str, p: int, fewest: int) -> None:
+    unruled = {p: interleaved for p, _, interleaved in FEWEST}[p]
+    two = ideal(p, 126, "schedule=interleaved_1f1b", "parallel.v=2", "parallel.zero=3")
+    two = of_framework(
+        dataclasses.replace(two, layout=dataclasses.replace(two.layout, sequence_parallel=False)), framework
+    )
+    found = micro_batches.enough(two, 0.05, equal=True)
+    assert (found.fraction, found.unruled) == (fewest, unruled)
+    with_so_many = dataclasses.replace(two, training=dataclasses.replace(two.training, global_batch=fewest))
+    assert not rules.problems(with_so_many)
+
+
+def test_rules_cost_nothing_where_the_framework_runs_every_number_or_none() -> None:
+    for point in (ideal(4, 62), ideal(4, 62, "schedule=zb_h1")):
+        found = micro_batches.enough(of_framework(point, "megatron_lm"), 0.05, equal=True)
+        assert found.fraction == found.unruled == micro_batches.enough(point, 0.05, equal=True).fraction
 
 
 RAGGED = [
@@ -333,6 +361,13 @@ def test_mistakes_name_the_key_and_the_nearest() -> None:
     assert "parallel.t=7" in refused("task.explain.against={parallel.t: 7}")
     assert refused("task.explain.against={parallel.t: 7}").startswith("task.explain.against: ")
     assert "Nearest: parallel" in refused("task.explain.against={paralel.t: 2}")
+    wrong = refused("task.explain.against={parallel: {t: 2, tt: 4}, training.recompte: full, parallel.p: many}")
+    assert "task.explain.against: parallel.tt is no key of the config" in wrong
+    assert "Nearest: t." in wrong
+    assert "task.explain.against: training.recompte is no key" in wrong
+    assert "Nearest: recompute or " in wrong
+    assert "task.explain.against: parallel.p='many' must be a whole number." in wrong
+    assert refused("task.explain.against={model.moe.experts: 4}").startswith("task.explain.against: ")
     assert "zbv" in refused("task.explain.against={schedule: zbw}")
     assert "Nearest: model=bloom_176b" in refused("task.explain.against={model: llama3_70b}")
     assert "must be keys and values" in refused("task.explain.against=3")

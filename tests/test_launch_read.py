@@ -107,16 +107,25 @@ def test_vocabularies_are_padded_to_what_t_divides(size: int, t: int, multiple: 
     assert flags(text).values["model.vocab"] == rows
 
 
+P, STRING = "--pipeline-model-parallel-size", "--pipeline-model-parallel-layout"
+
+
 @pytest.mark.parametrize(
     ("layers", "text", "said"),
     [
-        (80, "--pipeline-model-parallel-size 16 --num-layers-per-virtual-pipeline-stage 2", "not divide the 5 layers of a rank"),
-        (30, "--pipeline-model-parallel-size 4", "parallel.p=4 leaves 30 layers"),
-        (40, "--pipeline-model-parallel-size 16", "parallel.p=16 leaves 40 layers"),
-        (20, "--decoder-last-pipeline-num-layers 1", "leaves 19 of model.layers=20"),
-        (8, "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Ettt|tttL'", "places 6 layers, and model.layers=8"),
-        (8, "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 't*8|EL'", "must begin with the one E"),
-        (8, "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'E(t|)*9999999L'", "at most 1,000,000 are read"),
+        (80, "--pipeline-model-parallel-size 16 --num-layers-per-virtual-pipeline-stage 2", "16 layers on no stage"),
+        (30, "--pipeline-model-parallel-size 4", "--num-layers=30 does not divide over --pipeline-model-parallel-size=4"),
+        (40, "--pipeline-model-parallel-size 16", "leave 8 layers on no stage"),
+        (20, "--decoder-last-pipeline-num-layers 1", "19 layers left, which would lie on no stage"),
+        (8, f"{P} 2 {STRING} 'Ettt|tttL'", "holds 6 layers, t, 2 fewer than model.layers=8. Nearest: Et*4|t*4L"),
+        (8, f"{P} 2 {STRING} 't*8|EL'", "layout='t*8|EL': E, the embedding, must be first"),
+        (8, f"{P} 2 {STRING} 'E(t|)*9999999L'", "writes out to more than 300,000 letters"),
+        (8, f"{P} 3 {STRING} 't*8|L'", "layout='t*8|L': E, the embedding, is missing"),
+        (8, f"{P} 3 {STRING} 'Et*8|L'", f"has 2 stages, which {P}=3"),
+        (8, "--num-virtual-stages-per-pipeline-rank 0", "must be a whole number of at least 1"),
+        (8, f"{P} 2 --decoder-first-pipeline-num-layers 3 --account-for-loss-in-pipeline-split", "cannot go with"),
+        (29, f"{P} 2 --num-layers-per-virtual-pipeline-stage 2 --account-for-embedding-in-pipeline-split",
+         "--num-layers=29 with --account-for-embedding-in-pipeline-split / --pipeline-model-parallel-size=2 = 15"),
         (8, "--num-layers-per-virtual-pipeline-stage 2 --num-virtual-stages-per-pipeline-rank 2", "cannot be given together"),
         (8, "--tensor-model-parallel-size many", "must be a whole number"),
         (8, "--pipeline-model-parallel-size 0", "must be at least 1"),

@@ -20,6 +20,9 @@ ROW = {
 
 def told(kind, *overrides, best=ROW):
     about = {"kind": kind, "overrides": list(overrides)}
+    if kind == "plan":
+        with compose.composer() as (make, _):
+            about["config"] = config.plain(make(list(overrides)))
     return [command for _, command in next_steps.commands(about, best, config.CONF_DIR, english)]
 
 
@@ -33,6 +36,8 @@ def told(kind, *overrides, best=ROW):
         ),
         ("sweep", ["parallel.t=1,2,4,8", "parallel.p=6,12,24", "study.dir=/x", "training.micro_batch=range(1,3)"]),
         ("sweep", ["schedule=1f1b,vpp", "parallel.sequence_parallel=true,false", "training.dropout=true"]),
+        ("plan", ["experiment=plan", "stack=megatron_lm", "study.dir=/x", "task.plan.best=3"]),
+        ("plan", ["experiment=plan", "stack=ideal"]),
         ("demo", ["demo=timelines"]),
     ],
 )
@@ -50,6 +55,18 @@ def test_every_command_that_is_told_composes(kind, words):
             asked = config.plain(make(first))
         if asked["demo"] is None and "-m" not in typed:
             legality.resolve(config.build(asked))
+
+
+def test_a_layout_is_explained_and_the_best_of_a_plan_is_started():
+    assert told("layout", "parallel.t=8", "lang=zh")[0] == "python experiments/run.py experiment=explain parallel.t=8"
+    assert not any("explain" in command for command in told("layout", "experiment=bloom_layouts"))
+    explain, launch, compare = told("plan", "experiment=plan", "stack=megatron_lm", "task.plan.best=3")
+    assert explain.startswith(
+        "python experiments/run.py experiment=explain stack=megatron_lm parallel.t=2 parallel.p=24"
+    )
+    assert launch == explain.replace("=explain", "=launch")
+    assert "report.py" in compare
+    assert not any("launch" in command for command in told("plan", "experiment=plan", "stack=ideal"))
 
 
 def test_groups_that_are_still_blooms_are_told_to_who_asks_for_another_model():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,12 +89,23 @@ def runs(points: Points, prices: Prices) -> Iterator[Run]:
         found: dict[Order, int] = {}
         known = [found.setdefault(order(points.like, shape, size, times), len(found)) for size in sizes.tolist()]
         order_of = np.array(known)[size_of]
-        orders = tuple(found)
-        own, block = (np.array(each)[order_of] for each in zip(*((o.m, o.block) for o in orders), strict=True))
-        yield Run(
-            members=members, cells=cells, cell_of=cell_of, shape=shape, m=m, orders=orders, order_of=order_of,
-            blocks=(m - own) // block, op_s=op_s, standing_s=standing_s, hop_s=hop_s,
-        )  # fmt: skip
+        for own, orders in _same_stages(tuple(found), np.array(known)[size_of]):
+            order_of = codes(np.array(known)[size_of][own])[1]
+            fewest, block = (np.array(each)[order_of] for each in zip(*((o.m, o.block) for o in orders), strict=True))
+            yield Run(
+                members=members[own], cells=cells, cell_of=cell_of[own], shape=shape, m=m[own], orders=orders,
+                order_of=order_of, blocks=(m[own] - fewest) // block, op_s=op_s, standing_s=standing_s, hop_s=hop_s,
+            )  # fmt: skip
+
+
+def _same_stages(orders: Sequence[Order], order_of: IntArray) -> Iterator[tuple[IntArray, tuple[Order, ...]]]:
+    """Members whose orders have the same stages on each rank, and those orders: some leave a stage's copy idle where
+    micro-batches are few.
+    """
+    classes: dict[tuple[Any, ...], int] = {}
+    class_of = [classes.setdefault((each.stages.shape, each.stages.tobytes()), len(classes)) for each in orders]
+    for kind, own in enumerate(members_of(np.array(class_of)[order_of])):
+        yield own, tuple(each for each, its in zip(orders, class_of, strict=True) if its == kind)
 
 
 def handed_on(

@@ -8,10 +8,11 @@ from typing import Any
 
 from pipesim.checks import Invalid
 from pipesim.launch import megatron_flags as table
-from pipesim.launch import megatron_layout, shell
+from pipesim.launch import megatron_stages, shell
 from pipesim.launch.rows import Read, Row, ours, theirs, whole, without_words
 from pipesim.launch.script import Script, pad_to, vocabulary_flags
 from pipesim.launch.values import Values, values_of
+from pipesim.legality import megatron_split
 from pipesim.specs import Point
 
 NEAREST = {"training.attention": {"flash1": "flash", "flash3": "flash", "torch": "unfused"}}
@@ -27,7 +28,7 @@ def write(point: Point) -> Script:
     rows = [*table.MODEL, *table.PARALLEL, *table.TRAINING]
     problems = without_words(rows, spoken) + fixed(FIXED, values)
     try:
-        stages = megatron_layout.flags(layout.partition, layout.p, layout.v or 1)  # type: ignore[arg-type]
+        stages = megatron_stages.flags(layout.partition, layout.p, layout.v or 1)  # type: ignore[arg-type]
     except Invalid as error:
         stages, problems = {}, problems + error.problems
     if values["training.seq_length"] > values["model.context"]:
@@ -286,10 +287,10 @@ def read_dropout(given: Mapping[str, Any], read: Read) -> None:
 def read_layout(given: Mapping[str, Any], read: Read) -> None:
     """Stages, v, the schedule and d from what is read already."""
     values = read.values
-    words = {name: str(given[name]) for name in megatron_layout.FLAGS if name in given}
+    words = {name: str(given[name]) for name in megatron_stages.FLAGS if name in given}
     if "model.layers" in values:
         try:
-            values["parallel.partition"], values["parallel.v"] = megatron_layout.units(
+            values["parallel.partition"], values["parallel.v"] = megatron_stages.units(
                 words, values["model.layers"], values["parallel.p"]
             )
         except Invalid as error:
@@ -322,7 +323,7 @@ def switches_of(*rows: Row) -> set[str]:
 
 _ROWS = (*table.MODEL, *table.MLA, *table.MOE, *table.PARALLEL, *table.TRAINING)
 SWITCHES = switches_of(*_ROWS) | {
-    megatron_layout.EMBEDDING, megatron_layout.LOSS, "--group-query-attention", "--multi-latent-attention",
+    megatron_split.EMBEDDING, megatron_split.LOSS, "--group-query-attention", "--multi-latent-attention",
     "--use-megatron-fsdp", "--use-rotary-position-embeddings", "--use-flash-attn", "--recompute-activations",
 }  # fmt: skip
 KNOWN = {row.name for row in _ROWS} | table.BESIDE

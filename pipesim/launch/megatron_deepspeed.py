@@ -15,7 +15,7 @@ from typing import Any
 from pipesim.checks import Invalid, divisors
 from pipesim.launch import megatron, rows
 from pipesim.launch import megatron_flags as table
-from pipesim.launch.rows import Read, Row, ours, theirs, whole, without_words
+from pipesim.launch.rows import Read, Row, ours, sort_settings, theirs, whole, without_words
 from pipesim.launch.script import Script, vocabulary_flags
 from pipesim.launch.values import Values, values_of
 from pipesim.specs import Point
@@ -239,17 +239,8 @@ def read_json(content: Mapping[str, Any]) -> Read:
         else:
             read.values["parallel.d"] = batch // (micro * steps)
     known = {row.name for row in JSON} | set(JSON_BESIDE)
-    for name, value in given.items():
-        if name in known:
-            continue
-        kind = (
-            read.ignored
-            if name.startswith(JSON_NOT_OURS)
-            else read.by_stack
-            if name.startswith(JSON_BY_STACK)
-            else None
-        )
-        (read.unknown if kind is None else kind).append(name if kind is not None else f"{name}={value}")
+    rest = {name: value for name, value in given.items() if name not in known}
+    sort_settings(read, rest, JSON_NOT_OURS, JSON_BY_STACK)
     return read
 
 

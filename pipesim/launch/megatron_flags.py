@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from pipesim.launch import megatron_layout
+from pipesim.launch import megatron_stages
 from pipesim.launch.rows import Row
 
 SHAPE = (
@@ -133,7 +133,7 @@ BY_STACK = re.compile(
 """What the stack's measured constants stand for."""
 
 BESIDE = {
-    *megatron_layout.FLAGS, *RECOMPUTE, *DROPOUT, "--group-query-attention", "--multi-latent-attention", "--vocab-size",
+    *megatron_stages.FLAGS, *RECOMPUTE, *DROPOUT, "--group-query-attention", "--multi-latent-attention", "--vocab-size",
     "--make-vocab-size-divisible-by", "--padded-vocab-size", "--moe-layer-freq", "--moe-shared-expert-intermediate-size",
     "--num-distributed-optimizer-instances", "--use-megatron-fsdp", "--use-rotary-position-embeddings", "--use-flash-attn",
     "--expert-tensor-parallel-size", "--zero-stage", "--pp-partition-method", "--no-pipeline-parallel", "--use-flash-attn-v1",

@@ -14,7 +14,7 @@ import yaml
 from pipesim.checks import Invalid
 from pipesim.launch import rows
 from pipesim.launch.megatron import fixed, nearest_words
-from pipesim.launch.rows import Read, Row, ours, theirs, whole, without_words
+from pipesim.launch.rows import Read, Row, ours, sort_settings, theirs, whole, without_words
 from pipesim.launch.script import commented, name_of, nodes_of
 from pipesim.launch.values import values_of
 from pipesim.specs import Point
@@ -184,14 +184,6 @@ def read(content: Mapping[str, Any]) -> Read:
         values["model.vocab"] = -(-values["model.vocab"] // whole_rows) * whole_rows
     read.untold = [key for key in read.untold if key not in values]
     known = {row.name for row in (*MODEL, *PARALLEL, *TRAINING)} | set(BESIDE)
-    for name, value in given.items():
-        if name not in known:
-            kind = (
-                read.ignored
-                if name.startswith(NOT_OURS)
-                else read.by_stack
-                if name.startswith(BY_STACK)
-                else read.unknown
-            )
-            kind.append(f"{name}={value}" if kind is read.unknown else name)
+    rest = {name: value for name, value in given.items() if name not in known}
+    sort_settings(read, rest, NOT_OURS, BY_STACK)
     return read

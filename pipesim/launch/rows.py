@@ -50,6 +50,17 @@ class Read:
     problems: list[str] = field(default_factory=list)
 
 
+def sort_settings(read: Read, rest: Mapping[str, Any], not_ours: tuple[str, ...], by_stack: tuple[str, ...]) -> None:
+    """Every name that no table reads goes where its beginning says, or to the unknown with its value."""
+    for name, value in rest.items():
+        if name.startswith(not_ours):
+            read.ignored.append(name)
+        elif name.startswith(by_stack):
+            read.by_stack.append(name)
+        else:
+            read.unknown.append(f"{name}={value}")
+
+
 def theirs(rows: Iterable[Row], values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that say the values. A value that a row has no word for is not said: see ``without_words``."""
     found: dict[str, Any] = {}

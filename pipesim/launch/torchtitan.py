@@ -15,7 +15,7 @@ from typing import Any
 from pipesim.checks import Invalid, suggest
 from pipesim.launch import rows
 from pipesim.launch.megatron import fixed, nearest_words
-from pipesim.launch.rows import Read, Row, ours, theirs, whole, without_words
+from pipesim.launch.rows import Read, Row, ours, sort_settings, theirs, whole, without_words
 from pipesim.launch.script import commented, name_of, nodes_of
 from pipesim.launch.values import Values, values_of
 from pipesim.specs import ModelSpec, Point
@@ -199,16 +199,8 @@ def read(content: Mapping[str, Any]) -> Read:
     known = {row.name for row in (*PARALLEL, *TRAINING, RESHARD, CHECKPOINTING)} | {
         SHARD, REPLICATE, LOCAL, MICRO, PARTS, PER_STAGE, OPERATORS, ETP, "model.name", "model.flavor", "model.converters", *LESS,
     }  # fmt: skip
-    for name, value in given.items():
-        if name not in known:
-            kind = (
-                read.ignored
-                if name.startswith(NOT_OURS)
-                else read.by_stack
-                if name.startswith(BY_STACK)
-                else read.unknown
-            )
-            kind.append(f"{name}={value}" if kind is read.unknown else name)
+    rest = {name: value for name, value in given.items() if name not in known}
+    sort_settings(read, rest, NOT_OURS, BY_STACK)
     return read
 
 

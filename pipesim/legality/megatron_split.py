@@ -13,26 +13,28 @@ FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-nu
 EMBEDDING, LOSS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
 LAYERS, P, V = "--num-layers", "--pipeline-model-parallel-size", "--num-virtual-stages-per-pipeline-rank"
 PER_STAGE = "--num-layers-per-virtual-pipeline-stage"
+LAYOUT = "--pipeline-model-parallel-layout"
 
 
-def stages_per_rank(layers: int, p: int, layers_per_stage: int) -> int:
-    """v, where layers of a virtual stage are asked for.
+def stages_per_rank(layers: int, p: int, layers_per_stage: int, embedding: bool = False, loss: bool = False) -> int:
+    """v, where layers of a virtual stage are asked for; ``embedding`` and ``loss`` as for ``even``.
 
     >>> stages_per_rank(80, 8, 5)
     2
     """
-    even(layers, p)
-    on_rank = layers // p
+    even(layers, p, 1, embedding, loss)
+    counted = layers + embedding + loss
+    on_rank = counted // p
+    v = on_rank // layers_per_stage
     if on_rank % layers_per_stage:
-        v = on_rank // layers_per_stage
-        lost = layers - p * v * layers_per_stage
         raise Invalid(
             [
-                f"{PER_STAGE}={layers_per_stage} does not divide {LAYERS}={layers} / {P}={p} = {on_rank}: {v} such stages on each "
-                f"rank leave {_lost(lost)} on no stage. Nearest: {PER_STAGE}={nearest_divisors(on_rank, layers_per_stage)}."
+                f"{PER_STAGE}={layers_per_stage} does not divide {LAYERS}={layers}{_ends(embedding, loss)} / {P}={p} = {on_rank}: "
+                f"{v} such stages on each rank leave {_lost(counted - p * v * layers_per_stage)} on no stage. "
+                f"Nearest: {PER_STAGE}={nearest_divisors(on_rank, layers_per_stage)}."
             ]
         )
-    return on_rank // layers_per_stage
+    return v
 
 
 def even(layers: int, p: int, v: int = 1, embedding: bool = False, loss: bool = False) -> tuple[int, ...]:
@@ -44,13 +46,12 @@ def even(layers: int, p: int, v: int = 1, embedding: bool = False, loss: bool = 
     counted, stages = layers + embedding + loss, p * v
     each, left = divmod(counted, stages)
     if left:
-        ends = "".join(f" with {flag}" for flag, asked in ((EMBEDDING, embedding), (LOSS, loss)) if asked)
         chunks = f" x {V}={v}" if v > 1 else ""
         fewer, more = layers - left, layers + stages - left
         counts = f"{each} on each of {stages} stages leave {_lost(left)} on no stage"
         raise Invalid(
             [
-                f"{LAYERS}={layers}{ends} does not divide over {P}={p}{chunks}: {counts}. "
+                f"{LAYERS}={layers}{_ends(embedding, loss)} does not divide over {P}={p}{chunks}: {counts}. "
                 f"Nearest: {LAYERS}={f'{fewer} or ' if fewer > 0 else ''}{more}; parallel.partition=balanced places every layer."
             ]
         )
@@ -89,13 +90,17 @@ def first_last(layers: int, p: int, first: int | None, last: int | None, v: int 
         raise Invalid(
             [
                 f"{V}={v} does not divide the {' and '.join(map(str, uneven))} layers of a rank"
-                f"{f' that {said} make' if said else ''}. Nearest: {V}=1, or a --pipeline-model-parallel-layout."
+                f"{f' that {said} make' if said else ''}. Nearest: {V}=1, or a {LAYOUT}."
             ]
         )
     units = [on_rank[rank] // v for _ in range(v) for rank in range(p)]
     units[0] += 1
     units[-1] += 1
     return tuple(units)
+
+
+def _ends(embedding: bool, loss: bool) -> str:
+    return "".join(f" with {flag}" for flag, asked in ((EMBEDDING, embedding), (LOSS, loss)) if asked)
 
 
 def _lost(count: int) -> str:

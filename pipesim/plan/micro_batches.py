@@ -1,19 +1,27 @@
-"""How many micro-batches keep the bubble below a share, by simulating them; and which size of them is best."""
+"""How many micro-batches keep the bubble below a share, by simulating them; and which size of them is best.
+
+Only what the framework of the stack runs is told, if it has one and runs the layout with any number.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from pipesim import schedules
 from pipesim.checks import divisors
-from pipesim.costs.columns import FloatArray
+from pipesim.costs.columns import BoolArray, FloatArray
 from pipesim.estimate.orders import for_times
 from pipesim.estimate.points import points_of
+from pipesim.launch.number_rules import numbers_of
+from pipesim.launch.rules import allowed
 from pipesim.plan import grid
 from pipesim.plan.counterfactual import simulated
 from pipesim.plan.space import Axis, Config, Slice, Space
 from pipesim.results.schema import Row
+from pipesim.schedules.action import IntArray
 from pipesim.simulate import simulate
 from pipesim.specs import Point
 
@@ -28,13 +36,15 @@ ROUNDING = 1e-9
 class Enough(NamedTuple):
     """The fewest micro-batches for each definition of the bubble, None if not even ``most`` are enough.
 
-    ``least`` is the bubble fraction with so many as ``most``, where they are not.
+    ``least`` is the bubble fraction with so many as ``most``, where they are not; ``unruled`` what is enough for ``fraction``
+    without the framework's rules.
     """
 
     fraction: int | None
     overhead: int | None
     most: int
     least: float | None
+    unruled: int | None
 
 
 def enough(point: Point, share: float, equal: bool) -> Enough:
@@ -44,8 +54,26 @@ def enough(point: Point, share: float, equal: bool) -> Enough:
     """
     turn, bubble = int(dict(point.options).get("group", point.layout.p)), _remembered(point, equal)
     turns = _turns(point, turn)
-    total, useful = (_fewest(bubble, turn, turns, below * (1 - ROUNDING)) for below in (share, share / (1 + share)))
-    return Enough(total, useful, turns * turn, bubble(turns * turn) if useful is None else None)
+    most = turns * turn
+    total, useful = share * (1 - ROUNDING), share / (1 + share) * (1 - ROUNDING)
+    one = point.training.micro_batch * (point.layout.d or 1)
+    runs = _runs(point, "global_batch", np.arange(1, most + 1) * one)
+    ruled: Bubble = lambda m: bubble(m) if runs[m - 1] else None  # noqa: E731
+    fraction, overhead = (_fewest(ruled, turn, turns, below) for below in (total, useful))
+    return Enough(
+        fraction=fraction,
+        overhead=overhead,
+        most=most,
+        least=bubble(most) if overhead is None else None,
+        unruled=fraction if runs.all() else _fewest(bubble, turn, turns, total),
+    )
+
+
+def _runs(point: Point, key: str, values: IntArray) -> BoolArray:
+    """Which values of one of the point's numbers its framework runs, or all where it runs none: then others matter."""
+    columns = {name: np.full(len(values), number) for name, number in numbers_of(point).items()}
+    found = np.asarray(allowed(point, {**columns, key: values}))
+    return found if found.any() else np.ones(len(values), np.bool_)
 
 
 Bubble = Callable[[int], float | None]
@@ -107,10 +135,11 @@ def _fewest(bubble: Bubble, turn: int, most: int, below: float) -> int | None:
 
 def sizes(config: Config, point: Point) -> list[Row]:
     """A row for every micro-batch that divides a data rank's sequences, the global batch as it is; smallest first. Those
-    that the schedule or a rule refuses are left out.
+    that the schedule, a rule or the framework refuses are left out, all but the point's own.
     """
-    per_rank = point.training.global_batch // (point.layout.d or 1)
-    axis = Axis(keys=("training.micro_batch",), values=tuple((n,) for n in divisors(per_rank)))
+    every = np.array([*divisors(point.training.global_batch // (point.layout.d or 1))])
+    runs = _runs(point, "micro_batch", every) | (every == point.training.micro_batch)
+    axis = Axis(keys=("training.micro_batch",), values=tuple((n,) for n in every[runs].tolist()))
     space = Space(base=config, axes=(axis,))
     rows: list[Row] = grid.evaluate([Slice(space, 0, len(space))], details=False).to_pylist()
     return sorted((row for row in rows if row["step_time_s"] is not None), key=lambda row: row["micro_batch"])

@@ -18,6 +18,7 @@ from pipesim.report.words import MEMORY_WORDS, TIME_WORDS
 from pipesim.schedules.action import Schedule
 
 Row = Mapping[str, Any]
+Line = tuple[str, float]
 
 
 def degrees(row: Row, say: Say) -> Table:
@@ -63,16 +64,16 @@ def recipe(row: Row, say: Say) -> Table:
 def seconds(row: Row, say: Say) -> Table:
     total = row["step_time_s"]
     items = [(say(*words), row[f"{item}_s"]) for item, words in TIME_WORDS.items()]
-    lines = [(words, seconds, seconds / total) for words, seconds in items if seconds > 0]
-    return Table(
+    return _shares(
         title=say("Where the step's seconds go", "一步的时间去向"),
         columns=(
             Column(title=say("item", "项目")),
             Column(title=say("time", "用时"), kind="seconds"),
             Column(title=say("share", "占比"), kind="percent"),
         ),
-        rows=(*lines, (say("step", "步时"), total, 1.0)),
-        emphasis=frozenset({len(lines)}),
+        lines=[item for item in items if item[1] > 0],
+        total=(say("step", "步时"), total),
+        of=total,
         note=say(
             "Imbalance, bubble and exposed sends together are the mean time in which a rank neither computes "
             "nor talks on the "
@@ -81,6 +82,14 @@ def seconds(row: Row, say: Say) -> Table:
             "交出结果时的停顿。",
         ),
     )
+
+
+def _shares(
+    *, title: str, columns: tuple[Column, ...], lines: Sequence[Line], total: Line, of: float, note: str
+) -> Table:
+    """Named values, then their total, each with its share ``of`` a whole."""
+    rows = tuple((name, value, value / of) for name, value in (*lines, total))
+    return Table(title=title, columns=columns, rows=rows, emphasis=frozenset({len(lines)}), note=note)
 
 
 def gains(row: Row, say: Say) -> Table:
@@ -156,17 +165,17 @@ def communication(row: Row, say: Say) -> Table:
 def held(row: Row, say: Say) -> Table:
     total, limit = row["memory_bytes"], row["memory_limit_bytes"]
     items = [(say(*words), row[f"{item}_bytes"]) for item, words in MEMORY_WORDS.items()]
-    lines = [(words, held, held / limit) for words, held in items if held > 0]
     rank, params = row["heaviest_rank"], show(row["params_per_gpu"], "parameters")
-    return Table(
+    return _shares(
         title=say(f"What rank {rank} of the pipeline, the heaviest, holds", f"流水线中最重的 rank {rank} 的占用"),
         columns=(
             Column(title=say("item", "项目")),
             Column(title=say("bytes", "字节"), kind="bytes"),
             Column(title=say("of the GPU", "占 GPU"), kind="percent"),
         ),
-        rows=(*lines, (say("total", "合计"), total, total / limit)),
-        emphasis=frozenset({len(lines)}),
+        lines=[item for item in items if item[1] > 0],
+        total=(say("total", "合计"), total),
+        of=limit,
         note=say(
             f"{params} parameters per GPU there; the limit is {show(limit, 'bytes')}.",
             f"该处每 GPU {params} 参数；上限为 {show(limit, 'bytes')}。",
@@ -242,20 +251,16 @@ _CAUSES_ZH = {
 def idle(row: Row, idle_s: Mapping[str, float], say: Say) -> Table:
     """Why ranks stand still, as the mean over ranks; the causes sum to the bubble."""
     ranks, makespan_s = row["p"], row["makespan_s"]
-    lines = [
-        (say(cause, _CAUSES_ZH[cause]), seconds / ranks, seconds / ranks / makespan_s)
-        for cause, seconds in idle_s.items()
-    ]
-    total_s = sum(idle_s.values()) / ranks
-    return Table(
+    return _shares(
         title=say("Why ranks are idle, mean over ranks", "各 rank 为何空闲（平均）"),
         columns=(
             Column(title=say("cause", "原因")),
             Column(title=say("time", "用时"), kind="seconds"),
             Column(title=say("of the makespan", "占总时长"), kind="percent"),
         ),
-        rows=(*lines, (say("all", "合计"), total_s, total_s / makespan_s)),
-        emphasis=frozenset({len(lines)}),
+        lines=[(say(cause, _CAUSES_ZH[cause]), seconds / ranks) for cause, seconds in idle_s.items()],
+        total=(say("all", "合计"), sum(idle_s.values()) / ranks),
+        of=makespan_s,
         note=say(
             "Imbalance: what a rank waits because it had less to do than the slowest. Travel: a message is on its way.",
             "不均衡：rank 因工作少于最慢者而等待。传输途中：消息正在路上。",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipesim import config as configs
-from pipesim import legality
+from pipesim import errors, legality
 from pipesim.checks import Invalid
 from pipesim.plan import grid, micro_batches
 from pipesim.plan.explain import difference, explained
@@ -40,10 +40,26 @@ def explain(config: Mapping[str, Any]) -> Done:
 def _against(config: Mapping[str, Any], values: Mapping[str, Any], row: Row) -> Other:
     if not isinstance(values, Mapping) or not values:
         raise Invalid([f"{AGAINST}={values!r} must be keys and values. Nearest: '{{parallel.t: 8, parallel.p: 6}}'."])
-    other = _row(configs.changed(config, values, AGAINST), f"{AGAINST}: ")
+    other = _row(_changed(config, values), f"{AGAINST}: ")
     if other["model"] != row["model"]:
         raise Invalid([f"{AGAINST}: model={other['model']} is another model. Nearest: model={row['model']}."])
     return Other(other, difference(row, other))
+
+
+def _changed(config: Mapping[str, Any], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises ``Invalid`` with every key or value that is wrong, whoever found it."""
+    problems = []
+    for key, value in values.items():
+        try:
+            config = configs.changed(config, {key: value}, AGAINST)
+        except Exception as error:
+            told = errors.explain(error, [f"{key}: {value}"])
+            if told is None:
+                raise
+            problems.append(f"{AGAINST}: {told.removeprefix(f'{AGAINST}: ')}")
+    if problems:
+        raise Invalid(problems)
+    return config
 
 
 def _row(config: Mapping[str, Any], where: str) -> Row:

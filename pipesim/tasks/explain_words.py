@@ -166,6 +166,8 @@ def enough(row: Row, fewest: Mapping[str, Enough], share: float) -> Iterator[str
         said = f"No number of micro-batches up to {own.most:,} brings the bubble below {asked}: {left} ({shape})."
     else:
         said = f"{row['schedule']} cannot run other numbers of micro-batches that were tried, up to {own.most:,}."
+    if own.unruled != own.fraction:
+        said += f" Of the schedule alone m={own.unruled:,} would do, which the stack's framework does not run."
     idle, useful = percent(row["bubble_fraction"]), percent(row["bubble_overhead"])
     yield f"{said} Now m={row['num_microbatches']} leaves {idle} (idle/total), {useful} (idle/useful)."
 
