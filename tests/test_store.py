@@ -225,7 +225,7 @@ def test_a_folder_or_a_pipe_is_no_table(tmp_path):
 def test_other_columns_are_named(tmp_path):
     table = schema.table([{"model": "a"}])
     pq.write_table(table.drop_columns(["mfu"]).append_column("speed", pa.array([1.0])), tmp_path / store.PARQUET)
-    with pytest.raises(StudyFolderError, match="other columns than version 4 of the schema: mfu, speed"):
+    with pytest.raises(StudyFolderError, match="other columns than version 5 of the schema: mfu, speed"):
         store.read(tmp_path)
 
 
@@ -253,7 +253,7 @@ def test_a_table_of_before_there_were_versions_is_read_and_sorted_anew(tmp_path)
 def test_a_newer_table_is_refused_by_its_version(tmp_path):
     stored(schema.table([{"model": "a"}]), tmp_path, schema.VERSION + 1)
     with pytest.raises(
-        StudyFolderError, match=r"has version 5 of the schema and this pipesim knows 4: a newer one wrote it"
+        StudyFolderError, match=r"has version 6 of the schema and this pipesim knows 5: a newer one wrote it"
     ):
         store.read(tmp_path)
 

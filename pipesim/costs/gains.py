@@ -11,7 +11,7 @@ from pipesim.costs.columns import FloatArray, in_order
 from pipesim.costs.prices import Prices
 
 TAIL = ("dp_exposed", "optimizer", "fixed")
-TALK = ("tp", "cp", "ep")
+TALK = ("tp", "cp", "ep", "vocab")
 
 
 class Run(NamedTuple):
@@ -39,6 +39,7 @@ def at_most(prices: Prices, seconds: Mapping[str, FloatArray], run: Run) -> dict
         "recompute": _removed(prices, (), repeats=True),
         "tp": _removed(prices, ("tp",)),
         "cp and ep": _removed(prices, ("cp", "ep")),
+        "vocab": _removed(prices, ("vocab",)),
         "launch": _removed(prices, ("launch",)),
     }
     gains = {fix: _gain_s(now_s, whole, less, run) for fix, less in fixes.items()}

@@ -22,12 +22,12 @@ from pipesim.specs import Point
 
 COSTS: dict[str, tuple[str, ...]] = {
     "compute": ("matmul", "attention", "elementwise", "optimizer"), "recompute": ("recompute",), "host": ("launch",),
-    "tp": ("tp",), "cp": ("cp",), "ep": ("ep",), "pp": ("pp_exposed",), "dp": ("dp_exposed",),
+    "tp": ("tp",), "cp": ("cp",), "ep": ("ep",), "vocab": ("vocab",), "pp": ("pp_exposed",), "dp": ("dp_exposed",),
     "imbalance": ("imbalance",), "bubble": ("bubble",), "fixed": ("fixed",),
 }  # fmt: skip
 """What a step pays for, and its items of ``estimate.TIME_ITEMS``."""
 
-TALK = ("tp", "cp", "ep", "pp", "dp")
+TALK = ("tp", "cp", "ep", "vocab", "pp", "dp")
 
 Factors = Mapping[str, float]
 
