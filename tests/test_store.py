@@ -354,7 +354,7 @@ def test_what_is_not_finished_is_not_left(tmp_path):
 def test_a_table_that_says_more_than_can_be_read_is_refused(tmp_path, monkeypatch):
     store.write(schema.table([{"t": 1}, {"t": 2}]), tmp_path)
     monkeypatch.setattr(store, "MOST_CELLS", 100)
-    with pytest.raises(StudyFolderError, match="2 rows of 89 columns are 178 cells"):
+    with pytest.raises(StudyFolderError, match="2 rows of 90 columns are 180 cells"):
         store.read(tmp_path)
 
 

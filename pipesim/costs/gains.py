@@ -11,7 +11,9 @@ from pipesim.costs.columns import FloatArray, in_order
 from pipesim.costs.prices import Prices
 
 TAIL = ("dp_exposed", "optimizer", "fixed")
-TALK = ("tp", "cp", "ep", "vocab")
+OF_LAYERS = ("tp", "cp", "ep")
+"""Items of what layers exchange: recomputed ones do it again."""
+TALK = (*OF_LAYERS, "vocab")
 
 
 class Run(NamedTuple):
@@ -61,7 +63,7 @@ def _removed(prices: Prices, items: tuple[str, ...], repeats: bool = False) -> l
     if "launch" in items:  # recomputed layers launch their forward again
         input_grad = input_grad + prices.repeated_share * forward
     if repeats:
-        again = sum(np.asarray(prices.seconds.forward[item]) for item in TALK if item in prices.seconds.forward)
+        again = sum(np.asarray(prices.seconds.forward[item]) for item in OF_LAYERS if item in prices.seconds.forward)
         input_grad = input_grad + prices.seconds.input_grad.get("recompute", 0.0) + prices.repeated_share * again
     return [forward, input_grad, weight_grad]
 

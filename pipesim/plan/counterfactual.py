@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipesim.costs.columns import FloatArray
+from pipesim.costs.gains import OF_LAYERS
 from pipesim.costs.prices import Prices
 from pipesim.costs.stage import StageSeconds
 from pipesim.estimate import TIME_ITEMS, priced
@@ -27,7 +28,7 @@ COSTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What a step pays for, and its items of ``estimate.TIME_ITEMS``."""
 
-TALK = ("tp", "cp", "ep", "vocab", "pp", "dp")
+TALK = (*OF_LAYERS, "vocab", "pp", "dp")
 
 Factors = Mapping[str, float]
 
@@ -94,7 +95,7 @@ def _scaled(prices: Prices, points: Points, factors: Factors) -> Prices:
     ops = [{item: np.broadcast_to(np.asarray(s, np.float64), shape) for item, s in op.items()} for op in prices.seconds]
     forward, input_grad = ops[0], ops[1]
     less = 1 - factors.get("recompute", 1.0)
-    for item in TALK:
+    for item in OF_LAYERS:
         if item in forward and item in input_grad:
             input_grad[item] = input_grad[item] - less * prices.repeated_share * forward[item]
     if "recompute" in input_grad:
