@@ -69,7 +69,7 @@ def test_the_lecture_computes_at_the_peak_and_talks_for_free() -> None:
     assert lecture["step_time_s"] == pytest.approx((m + p - 1) * one_s, rel=1e-12)
     assert lecture["matmul_s"] == pytest.approx(m * one_s, rel=1e-12)
     idle = (
-        "tp_s", "cp_s", "ep_s", "pp_exposed_s", "dp_exposed_s", "optimizer_s", "launch_s", "recompute_s", "fixed_s",
+        "tp_s", "cp_s", "ep_s", "vocab_s", "pp_exposed_s", "dp_exposed_s", "optimizer_s", "launch_s", "recompute_s", "fixed_s",
     )  # fmt: skip
     assert {lecture[item] for item in idle} == {0}
     assert lecture["mfu"] == pytest.approx(1 - lecture["bubble_fraction"], rel=1e-12)
@@ -330,7 +330,13 @@ def test_the_verdict_names_the_largest_share(verdict: str, overrides: tuple[str,
     assert each["verdict"] == verdict
     if verdict != "memory":
         shares = {"compute": sum(each[f"{item}_s"] for item in (*COMPUTE_ITEMS, "optimizer", "fixed"))}
-        shares |= {"tp": each["tp_s"], "cp": each["cp_s"], "ep": each["ep_s"], "imbalance": each["imbalance_s"]}
+        shares |= {
+            "tp": each["tp_s"],
+            "cp": each["cp_s"],
+            "ep": each["ep_s"],
+            "vocab": each["vocab_s"],
+            "imbalance": each["imbalance_s"],
+        }
         shares |= {"bubble": each["bubble_s"], "pp": each["pp_exposed_s"], "dp": each["dp_exposed_s"]}
         assert max(shares, key=lambda name: shares[name]) == verdict
         assert sum(shares.values()) == pytest.approx(each["step_time_s"])

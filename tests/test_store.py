@@ -225,7 +225,7 @@ def test_a_folder_or_a_pipe_is_no_table(tmp_path):
 def test_other_columns_are_named(tmp_path):
     table = schema.table([{"model": "a"}])
     pq.write_table(table.drop_columns(["mfu"]).append_column("speed", pa.array([1.0])), tmp_path / store.PARQUET)
-    with pytest.raises(StudyFolderError, match="other columns than version 4 of the schema: mfu, speed"):
+    with pytest.raises(StudyFolderError, match="other columns than version 5 of the schema: mfu, speed"):
         store.read(tmp_path)
 
 
@@ -253,7 +253,7 @@ def test_a_table_of_before_there_were_versions_is_read_and_sorted_anew(tmp_path)
 def test_a_newer_table_is_refused_by_its_version(tmp_path):
     stored(schema.table([{"model": "a"}]), tmp_path, schema.VERSION + 1)
     with pytest.raises(
-        StudyFolderError, match=r"has version 5 of the schema and this pipesim knows 4: a newer one wrote it"
+        StudyFolderError, match=r"has version 6 of the schema and this pipesim knows 5: a newer one wrote it"
     ):
         store.read(tmp_path)
 
@@ -354,7 +354,7 @@ def test_what_is_not_finished_is_not_left(tmp_path):
 def test_a_table_that_says_more_than_can_be_read_is_refused(tmp_path, monkeypatch):
     store.write(schema.table([{"t": 1}, {"t": 2}]), tmp_path)
     monkeypatch.setattr(store, "MOST_CELLS", 100)
-    with pytest.raises(StudyFolderError, match="2 rows of 89 columns are 178 cells"):
+    with pytest.raises(StudyFolderError, match="2 rows of 90 columns are 180 cells"):
         store.read(tmp_path)
 
 

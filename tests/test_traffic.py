@@ -12,7 +12,14 @@ from points import MIXTRAL, SMALL, row
 
 LAW = settings(deadline=None, max_examples=25)
 
-SENT_OF_A_MESSAGE = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1, "all-to-all": 1, "ring pass": 1}
+SENT_OF_A_MESSAGE = {
+    "all-reduce": 2,
+    "reduce-scatter": 1,
+    "all-gather": 1,
+    "all-to-all": 1,
+    "ring pass": 1,
+    "broadcast": 1,
+}
 
 
 def lines(*overrides: str, **changes: Any) -> list[list[Any]]:

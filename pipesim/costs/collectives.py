@@ -118,6 +118,13 @@ def _start_s(ranks: Number, link: Link) -> Number:
     return np.where(np.asarray(ranks) > 1, (1 + np.log2(ranks)) / 2 * link.start_s, 0.0)
 
 
+def broadcast_s(message_bytes: Number, group: Group) -> Number:
+    """One rank's message handed on along a ring, piece by piece, and what it takes to start: half of an all-reduce."""
+    hops_s = (np.asarray(group.ranks) - 1) * group.flat.latency_s
+    travel_s = hops_s + message_bytes / group.flat.bandwidth_bytes_per_s
+    return _start_s(group.ranks, group.flat) + np.where(np.asarray(group.ranks) > 1, travel_s, 0.0)
+
+
 def all_to_all_s(message_bytes: Number, group: Group) -> Number:
     """Seconds for each rank to send an equal share of its ``message_bytes`` to every rank, itself included.
 
@@ -149,6 +156,7 @@ SECONDS: dict[str, Callable[[Number, Group], Number]] = {
     "reduce-scatter": ring_start_s,
     "all-gather": ring_start_s,
     "all-to-all": all_to_all_s,
+    "broadcast": broadcast_s,
     "ring pass": ring_pass_s,
     "send": lambda message_bytes, group: send_s(message_bytes, group.flat),
 }

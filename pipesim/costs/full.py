@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipesim.costs import data_parallel, memory, parameters, traffic
+from pipesim.costs import data_parallel, memory, parameters, traffic, vocabulary
 from pipesim.costs import flops as flops_
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.cut import Cut
@@ -18,10 +18,13 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
     cluster, costs, stack = first.cluster, first.costs, first.stack
     shared, experts = _stage_parameters(model, cut, stages)
     states = _states(shared, experts, cut, stack.gradient_bytes)
-    seconds = stage_seconds(model, cluster, costs, stack, cut, stages)
+    spread = first.layout.spread_vocab
+    seconds = vocabulary.added(stage_seconds(model, cluster, costs, stack, cut, stages), first, model, cut, stages)
     hop_bytes = cut.tokens * model.hidden * memory.ELEMENT_BYTES / cut.norm_share
     exchange = data_parallel.exchange(first, model, cut, stages, seconds, shared, experts)
-    talk = (*traffic.of_layers(first, model, cut, stages), *exchange.collectives)
+    layers = traffic.of_layers(first, model, cut, stages)
+    forward, backward = vocabulary.collectives(model, cluster, costs, cut, spread)
+    talk = (*layers, *forward, *backward, *exchange.collectives)
     none = np.zeros_like(shared)
     flops, hardware = flops_.per_token(costs.convention, model, cut, recomputed_share(cut, stages), stages)
     expert_shards = np.maximum(cut.shards / cut.e, 1.0)
@@ -38,7 +41,7 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
         optimizer_bytes=states["optimizer"],
         kept_bytes=_kept_bytes(first, model, cut, stages),
         working_bytes=_working_bytes(first, model, cut, stages),
-        logits_bytes=np.asarray(memory.head_bytes(model, cut, stack, stages.head, first.layout.spread_vocab)),
+        logits_bytes=np.asarray(memory.head_bytes(model, cut, stack, stages.head, spread)),
         buffer_bytes=_whole_bytes(first, model, cut, stages, shared, experts)
         + _narrow_copies_bytes(first, model, cut, stages),
         context_bytes=stack.device_context_bytes,

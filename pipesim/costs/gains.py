@@ -11,7 +11,9 @@ from pipesim.costs.columns import FloatArray, in_order
 from pipesim.costs.prices import Prices
 
 TAIL = ("dp_exposed", "optimizer", "fixed")
-TALK = ("tp", "cp", "ep")
+OF_LAYERS = ("tp", "cp", "ep")
+"""Items of what layers exchange: recomputed ones do it again."""
+TALK = (*OF_LAYERS, "vocab")
 
 
 class Run(NamedTuple):
@@ -39,6 +41,7 @@ def at_most(prices: Prices, seconds: Mapping[str, FloatArray], run: Run) -> dict
         "recompute": _removed(prices, (), repeats=True),
         "tp": _removed(prices, ("tp",)),
         "cp and ep": _removed(prices, ("cp", "ep")),
+        "vocab": _removed(prices, ("vocab",)),
         "launch": _removed(prices, ("launch",)),
     }
     gains = {fix: _gain_s(now_s, whole, less, run) for fix, less in fixes.items()}
@@ -60,7 +63,7 @@ def _removed(prices: Prices, items: tuple[str, ...], repeats: bool = False) -> l
     if "launch" in items:  # recomputed layers launch their forward again
         input_grad = input_grad + prices.repeated_share * forward
     if repeats:
-        again = sum(np.asarray(prices.seconds.forward[item]) for item in TALK if item in prices.seconds.forward)
+        again = sum(np.asarray(prices.seconds.forward[item]) for item in OF_LAYERS if item in prices.seconds.forward)
         input_grad = input_grad + prices.seconds.input_grad.get("recompute", 0.0) + prices.repeated_share * again
     return [forward, input_grad, weight_grad]
 

@@ -14,8 +14,8 @@ from pipesim.costs.cut import Cut
 from pipesim.costs.stage import Stages, layer_collectives, recomputed_share
 from pipesim.specs import ModelSpec, Point
 
-OF_LAYERS = ("tp", "cp", "ep")
-"""Dimensions in which layers talk with every micro-batch."""
+EVERY_MICRO_BATCH = ("tp", "cp", "ep", "vocab")
+"""Dimensions in which stages talk with every micro-batch."""
 
 
 def of_layers(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> list[Collective]:

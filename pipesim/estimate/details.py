@@ -69,7 +69,7 @@ def _by_stage(points: Points, prices: Prices, run: Run, at: IntArray) -> Prices:
         name: values[cells] if values.ndim == 1 else spread(values) for name, values in arrays.items()
     }
     collectives = [
-        each._replace(times=m * each.times) if each.dimension in traffic.OF_LAYERS else each
+        each._replace(times=m * each.times) if each.dimension in traffic.EVERY_MICRO_BATCH else each
         for each in traffic.taken(prices.collectives, cells, kind_of)
     ]
     sends = mixed.sends(points, run.shape, cut, sent)

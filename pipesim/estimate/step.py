@@ -16,7 +16,7 @@ from pipesim.schedules.action import IntArray, Op
 from pipesim.simulate import lanes, steady_period_s
 
 COMPUTE_ITEMS = ("matmul", "attention", "elementwise", "launch", "recompute")
-COMMUNICATION_ITEMS = ("tp", "cp", "ep")
+COMMUNICATION_ITEMS = ("tp", "cp", "ep", "vocab")
 TIME_ITEMS = (
     *COMPUTE_ITEMS, *COMMUNICATION_ITEMS, "imbalance", "bubble", "pp_exposed", "dp_exposed", "optimizer", "fixed",
 )  # fmt: skip

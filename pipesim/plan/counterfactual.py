@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipesim.costs.columns import FloatArray
+from pipesim.costs.gains import OF_LAYERS
 from pipesim.costs.prices import Prices
 from pipesim.costs.stage import StageSeconds
 from pipesim.estimate import TIME_ITEMS, priced
@@ -22,12 +23,12 @@ from pipesim.specs import Point
 
 COSTS: dict[str, tuple[str, ...]] = {
     "compute": ("matmul", "attention", "elementwise", "optimizer"), "recompute": ("recompute",), "host": ("launch",),
-    "tp": ("tp",), "cp": ("cp",), "ep": ("ep",), "pp": ("pp_exposed",), "dp": ("dp_exposed",),
+    "tp": ("tp",), "cp": ("cp",), "ep": ("ep",), "vocab": ("vocab",), "pp": ("pp_exposed",), "dp": ("dp_exposed",),
     "imbalance": ("imbalance",), "bubble": ("bubble",), "fixed": ("fixed",),
 }  # fmt: skip
 """What a step pays for, and its items of ``estimate.TIME_ITEMS``."""
 
-TALK = ("tp", "cp", "ep", "pp", "dp")
+TALK = (*OF_LAYERS, "vocab", "pp", "dp")
 
 Factors = Mapping[str, float]
 
@@ -94,7 +95,7 @@ def _scaled(prices: Prices, points: Points, factors: Factors) -> Prices:
     ops = [{item: np.broadcast_to(np.asarray(s, np.float64), shape) for item, s in op.items()} for op in prices.seconds]
     forward, input_grad = ops[0], ops[1]
     less = 1 - factors.get("recompute", 1.0)
-    for item in TALK:
+    for item in OF_LAYERS:
         if item in forward and item in input_grad:
             input_grad[item] = input_grad[item] - less * prices.repeated_share * forward[item]
     if "recompute" in input_grad:

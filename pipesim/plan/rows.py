@@ -25,7 +25,7 @@ from pipesim.specs import Point
 
 _BOUNDS = {
     **dict.fromkeys((*COMPUTE_ITEMS, "optimizer"), "compute"),
-    "tp": "tp", "cp": "cp", "ep": "ep", "imbalance": "imbalance", "bubble": "bubble",
+    "tp": "tp", "cp": "cp", "ep": "ep", "vocab": "vocab", "imbalance": "imbalance", "bubble": "bubble",
     "pp_exposed": "pp", "dp_exposed": "dp", "fixed": "compute",
 }  # fmt: skip
 _VERDICTS = (*dict.fromkeys(_BOUNDS[item] for item in TIME_ITEMS), "memory")

@@ -121,6 +121,7 @@ _DIMENSIONS = {
     "tp": ("tensor", "张量"),
     "cp": ("context", "上下文"),
     "ep": ("expert", "专家"),
+    "vocab": ("vocabulary", "词表"),
     "pp": ("pipeline", "流水线"),
     "dp": ("data", "数据"),
     "tied": ("tied embeddings", "共享词嵌入"),

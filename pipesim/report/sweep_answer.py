@@ -117,6 +117,7 @@ FIXES = {
     "tp": ("tensor-parallel communication that hides wholly", "张量并行通信完全隐藏"),
     "dp": ("gradient exchange that hides wholly", "梯度交换完全隐藏"),
     "cp and ep": ("context and expert communication that hides wholly", "上下文与专家通信完全隐藏"),
+    "vocab": ("a spread vocabulary whose communication hides wholly", "词表分散的通信完全隐藏"),
     "recompute": ("no recomputation, where memory allows", "不重计算（若显存允许）"),
     "launch": ("kernels that launch in no time", "算子下发不花时间"),
     "all communication": ("all communication in no time", "所有通信都不花时间"),
@@ -125,7 +126,8 @@ FIXES = {
 TO_TRY = {
     "bubble": "schedule, parallel.v, training.micro_batch", "imbalance": "parallel.partition, parallel.spread_vocab",
     "pp": "parallel.p, schedule", "tp": "parallel.t, parallel.sequence_parallel", "dp": "parallel.zero, parallel.d",
-    "cp and ep": "parallel.c, parallel.e", "recompute": "training.recompute", "launch": "training.micro_batch, parallel.t",
+    "cp and ep": "parallel.c, parallel.e", "vocab": "parallel.spread_vocab",
+    "recompute": "training.recompute", "launch": "training.micro_batch, parallel.t",
 }  # fmt: skip
 """The config keys that a user has for a fix; nobody has any for all communication at once."""
 

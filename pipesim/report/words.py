@@ -18,6 +18,7 @@ TIME_WORDS = {
     "tp": ("tensor-parallel communication", "张量并行通信"),
     "cp": ("context-parallel communication", "上下文并行通信"),
     "ep": ("expert-parallel communication", "专家并行通信"),
+    "vocab": ("communication of a spread vocabulary", "词表分散的通信"),
     "imbalance": ("imbalance of stages", "各段不均衡"),
     "bubble": ("bubble (fill and drain)", "气泡（填充与排空）"),
     "pp_exposed": ("pipeline sends, exposed", "流水线传输（未隐藏）"),
@@ -30,7 +31,7 @@ TIME_GROUPS: tuple[tuple[tuple[str, str], tuple[str, ...]], ...] = (
     (("computing", "计算"), ("matmul", "attention", "elementwise", "launch")),
     (("recomputing", "重计算"), ("recompute",)),
     (("tensor", "张量并行"), ("tp",)),
-    (("context, expert", "上下文与专家并行"), ("cp", "ep")),
+    (("context, expert, vocabulary", "上下文、专家与词表"), ("cp", "ep", "vocab")),
     (("imbalance", "不均衡"), ("imbalance",)),
     (("bubble", "气泡"), ("bubble",)),
     (("pipeline sends", "流水线传输"), ("pp_exposed",)),
@@ -59,6 +60,7 @@ VERDICT_WORDS = {
     "dp": ("dp", "数据并行通信"),
     "cp": ("cp", "上下文并行通信"),
     "ep": ("ep", "专家并行通信"),
+    "vocab": ("vocab", "词表分散的通信"),
     "memory": ("memory", "显存"),
 }
 

@@ -98,6 +98,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "tp_s": (_REAL, "mean over ranks"),
     "cp_s": (_REAL, "mean over ranks"),
     "ep_s": (_REAL, "mean over ranks"),
+    "vocab_s": (_REAL, "communication of a vocabulary spread over the pipeline, mean over ranks"),
     "imbalance_s": (_REAL, "slowest rank's work over the mean"),
     "bubble_s": (_REAL, "slowest rank's idle time with free sends"),
     "pp_exposed_s": (_REAL, "what sends add to the makespan"),
@@ -115,10 +116,10 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "model_tflops_per_gpu": (_REAL, "model FLOPs, no recomputation"),
     "mfu": (_REAL, "model FLOPs over peak dense"),
     "hfu": (_REAL, "hardware FLOPs, recomputation included, over peak dense"),
-    "verdict": (_TEXT, "what bounds the step: compute, bubble, imbalance, tp, pp, dp, cp, ep or memory"),
+    "verdict": (_TEXT, "what bounds the step: compute, bubble, imbalance, tp, pp, dp, cp, ep, vocab or memory"),
 }
 
-VERSION = 4
+VERSION = 5
 """Of the columns and of the rows' order. A change of either is a new version with a step in ``UPGRADES``."""
 
 _UNITS = (
@@ -251,13 +252,24 @@ def with_parts(stored: pa.Table) -> pa.Table:
     return _with_empty(stored, "rank_parts")
 
 
+def with_spread_vocabulary(stored: pa.Table) -> pa.Table:
+    """Version 4 priced no communication of a spread vocabulary: it has none where a row has items."""
+    wider = _with_empty(stored, "vocab_s")
+    if not {"vocab_s", "matmul_s"} <= set(wider.schema.names):
+        return wider
+    none = pc.multiply(wider["matmul_s"], 0.0)
+    return wider.set_column(wider.schema.get_field_index("vocab_s"), "vocab_s", none)
+
+
 def _with_empty(stored: pa.Table, *later: str) -> pa.Table:
     names = [name for name in SCHEMA.names if name in later or name in stored.schema.names]
     columns = [pa.nulls(len(stored), COLUMNS[name][0]) if name in later else stored[name] for name in names]
     return pa.table([*columns], names=names) if len(names) == len({*stored.schema.names, *later}) else stored
 
 
-UPGRADES: dict[int, Callable[[pa.Table], pa.Table]] = {1: with_new_columns, 2: with_stage_activations, 3: with_parts}
+UPGRADES: dict[int, Callable[[pa.Table], pa.Table]] = {1: with_new_columns, 2: with_stage_activations, 3: with_parts,
+    4: with_spread_vocabulary,
+}  # fmt: skip
 """From each older version the step to the next."""
 
 

@@ -17,7 +17,8 @@ from pipesim.results.schema import Row
 
 COST_WORDS = {
     "compute": "computing", "recompute": "recomputation", "host": "waiting for the host", "tp": "tensor-parallel communication",
-    "cp": "context-parallel communication", "ep": "expert-parallel communication", "pp": "pipeline sends",
+    "cp": "context-parallel communication", "ep": "expert-parallel communication",
+    "vocab": "communication of a spread vocabulary", "pp": "pipeline sends",
     "dp": "gradient exchange", "imbalance": "imbalance of stages", "bubble": "bubble", "fixed": "the fixed cost of a step",
 }  # fmt: skip
 
