@@ -13,7 +13,7 @@ from pipesim.plan.behind import config_behind
 from pipesim.plan.space import with_values
 from pipesim.report import command
 
-WORDS = (*SMALL, "cluster=dgx_h100", "cluster.gpus=4", "stack=megatron_lm", "task.plan.p=[2,4]", "task.plan.t=[1]",
+WORDS = (*SMALL, "model.layers=6", "cluster=dgx_h100", "cluster.gpus=4", "stack=megatron_lm", "task.plan.p=[2,4]", "task.plan.t=[1]",
          "task.plan.micro_batch=[1]", "task.plan.recompute=[none]", "task.plan.v=[1]", "task.plan.zero=[1]",
          "task.plan.rank_orders=false")  # fmt: skip
 
