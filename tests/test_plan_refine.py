@@ -13,7 +13,8 @@ from pipesim.plan.behind import config_behind
 from pipesim.plan.space import with_values
 from pipesim.report import command
 
-WORDS = (*SMALL, "model.layers=6", "cluster=dgx_h100", "cluster.gpus=4", "stack=megatron_lm", "task.plan.p=[2,4]", "task.plan.t=[1]",
+WORDS = (*SMALL, "model.layers=6", "cluster=dgx_h100", "cluster.gpus=4", "stack=megatron_lm", "task.plan.p=[2,4]",
+         "task.plan.t=[1]",
          "task.plan.micro_batch=[1]", "task.plan.recompute=[none]", "task.plan.v=[1]", "task.plan.zero=[1]",
          "task.plan.rank_orders=false")  # fmt: skip
 
@@ -90,3 +91,15 @@ def test_a_slow_link_is_what_the_best_order_of_ranks_avoids(composed):  # noqa: 
         if not rules.problems(point):
             every.append(float(sum(evaluate([point], wanted=False).seconds.values())[0]))
     assert after["step_time_s"] == min(every)
+
+
+@pytest.mark.slow
+def test_on_two_kinds_of_nodes_the_slower_stages_get_fewer_layers(composed):  # noqa: F811
+    words = ("cluster=mixed_a100_h100", "cluster.parts=[{cluster: dgx_a100, nodes: 1}, {cluster: dgx_h100, nodes: 1}]")
+    asked = composed("model=llama2_7b", "training=megatron", "training.global_batch=64", "stack=megatron_lm", *words,
+                     "task.plan.p=[2]", "task.plan.t=[1]", "task.plan.c=[1]", "task.plan.v=[1]")  # fmt: skip
+    (first, *_) = refine.ranked_rows(asked)
+    units = [int(n) for n in first["settings"].split("[")[1].split("]")[0].split(",")]
+    assert units[0] < units[1]
+    even = refine.ranked_rows(with_values(asked, {"task.plan.partitions": False}))[0]
+    assert first["step_time_s"] < 0.9 * even["step_time_s"]

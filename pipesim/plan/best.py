@@ -248,4 +248,5 @@ def wanted_of(config: Config) -> Wanted:
     asked, row = config["task"]["plan"], own_row(config)
     fits = row["fits"] and row["memory_bytes"] <= (1 - asked["headroom"]) * row["memory_limit_bytes"]
     beside = (row["gpus"], row["step_time_s"]) if fits else None
-    return Wanted(asked["best"], asked["headroom"], asked["prune"], beside)
+    prune = asked["prune"] and not config["cluster"]["parts"]  # bounds are those of equal nodes
+    return Wanted(asked["best"], asked["headroom"], prune, beside)

@@ -33,7 +33,12 @@ class Split(NamedTuple):
     recompute_layers: Partition | None
     step_time_s: float
     memory_bytes: float
-    fits: bool
+    """What the rank with least to spare holds, and may hold."""
+    limit_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        return self.memory_bytes <= self.limit_bytes
 
 
 def best(point: Point, recompute: bool = False) -> Split:
@@ -53,7 +58,7 @@ def compared(point: Point, recompute: bool = False) -> list[Split]:
     if point.costs.kind == "lecture":  # cuts the model into equal blocks
         return [split_of(point, known[0])] * 2
     found = [split_of(point, each, recompute) for each in (*known, *_candidates(point, known, recompute))]
-    return [min(found, key=lambda split: _order(point, split)), *found[: len(known)]]
+    return [min(found, key=_order), *found[: len(known)]]
 
 
 def split_of(point: Point, partition: Partition, recompute: bool = False) -> Split:
@@ -67,12 +72,13 @@ def split_of(point: Point, partition: Partition, recompute: bool = False) -> Spl
         at = dataclasses.replace(at, training=dataclasses.replace(at.training, recompute_layers=again))
     batch = evaluate([at], wanted=False)
     step_time_s, held = (float(np.asarray(sum(each.values()))[0]) for each in (batch.seconds, batch.bytes))
-    return Split(partition, again, step_time_s, held, held <= point.cluster.memory_bytes)
+    limit = float(batch.columns.get("memory_limit_bytes", [point.cluster.memory_bytes])[0])
+    return Split(partition, again, step_time_s, held, limit)
 
 
-def _order(point: Point, split: Split) -> tuple[float, float, bool]:
+def _order(split: Split) -> tuple[float, float]:
     """What fits first, then what is faster; of rows that are equal but for rounding the one found first."""
-    return max(0.0, split.memory_bytes - point.cluster.memory_bytes), split.step_time_s, False
+    return max(0.0, split.memory_bytes - split.limit_bytes), split.step_time_s
 
 
 def _known(point: Point) -> list[Partition]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from pipesim.costs.columns import BoolArray, FloatArray, IntArray
 from pipesim.costs.stage import contents
-from pipesim.estimate import evaluate_columns, priced
+from pipesim.estimate import evaluate_columns, points_of, priced
 from pipesim.estimate.held import memory
 from pipesim.estimate.orders import Order
 from pipesim.estimate.runs import runs
@@ -18,25 +19,38 @@ from pipesim.specs import Point
 
 
 class Found(NamedTuple):
-    """Of n partitions (n, stages): which layers run again, (n, stages) or None, what a step takes and what the heaviest
-    rank holds.
+    """Of n partitions (n, stages): which layers run again, (n, stages) or None, what a step takes, and what the rank with
+    least to spare holds and may hold.
     """
 
     again: IntArray | None
     step_time_s: FloatArray
     memory_bytes: FloatArray
+    limit_bytes: FloatArray
 
 
 def evaluated(point: Point, partitions: IntArray, recompute: bool) -> Found:
     """With ``recompute`` each rank runs no more layers again than it must to fit."""
     filled = contents_of(point, partitions)
     again = least_again(point, filled) if recompute else None
-    batch = evaluate_columns(splits_of(point, filled, again))
-    return Found(
-        None if again is None else again.astype(np.int64),
-        np.asarray(sum(batch.seconds.values())),
-        np.asarray(sum(batch.bytes.values())),
-    )
+    whole = None if again is None else again.astype(np.int64)
+    points = splits_of(point, filled, again)
+    if point.cluster.parts:  # where stages that are filled alike differ by the GPUs that they lie on
+        points = points_of(
+            [_at(point, partitions[k], None if whole is None else whole[k]) for k in range(len(partitions))]
+        )
+    batch = evaluate_columns(points)
+    held = np.asarray(sum(batch.bytes.values()))
+    limit = batch.columns.get("memory_limit_bytes", np.full(len(held), point.cluster.memory_bytes))
+    return Found(whole, np.asarray(sum(batch.seconds.values())), held, limit)
+
+
+def _at(point: Point, partition: IntArray, again: IntArray | None) -> Point:
+    layout = dataclasses.replace(point.layout, partition=tuple(partition.tolist()))
+    if again is None:
+        return dataclasses.replace(point, layout=layout)
+    training = dataclasses.replace(point.training, recompute_layers=tuple(again.tolist()))
+    return dataclasses.replace(point, layout=layout, training=training)
 
 
 def contents_of(point: Point, partitions: IntArray) -> FloatArray:

@@ -38,8 +38,10 @@ class Ranked(NamedTuple):
 
 
 def improved(point: Point, starts: IntArray, recompute: bool) -> list[tuple[int, ...]]:
-    """Where moves lead from the best of some partitions, the best first: from one of many stages, from more of few."""
-    count = min(MOST_STARTS, max(1, MOST_MOVES // (2 * starts.shape[1] ** 2)))
+    """Where moves lead from the best of some partitions, the best first: from one of many stages, from more of few. On a
+    cluster of several parts, where each costs more to try, from one, a layer at a time.
+    """
+    count = 1 if point.cluster.parts else min(MOST_STARTS, max(1, MOST_MOVES // (2 * starts.shape[1] ** 2)))
     best = ranked(point, starts, recompute).partitions[:count]
     found = dict.fromkeys(_improved(point, start, recompute) for start in best)
     return [tuple(each) for each in ranked(point, np.array(list(found)), recompute).partitions.tolist()]
@@ -53,7 +55,7 @@ def _improved(point: Point, start: IntArray, recompute: bool) -> tuple[int, ...]
     while True:
         at = now.partitions[0]
         tried = ranked(point, at + moves, recompute)
-        if not tried.beats(now):
+        if not tried.beats(now) and not point.cluster.parts:
             tried = ranked(point, _pairs(at, tried.partitions[:MOST_PAIRED]), recompute)
         if not tried.beats(now):
             return tuple(at.tolist())
@@ -65,7 +67,7 @@ def ranked(point: Point, partitions: IntArray, recompute: bool) -> Ranked:
     if not len(partitions):
         return Ranked(partitions, np.inf, np.inf)
     found = evaluated(point, partitions, recompute)
-    too_much = np.maximum(found.memory_bytes - point.cluster.memory_bytes, 0.0)
+    too_much = np.maximum(found.memory_bytes - found.limit_bytes, 0.0)
     order = np.lexsort((found.step_time_s, too_much))
     return Ranked(partitions[order], float(too_much[order[0]]), float(found.step_time_s[order[0]]))
 
