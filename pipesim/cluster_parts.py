@@ -38,6 +38,13 @@ def check_keys(conf: Conf) -> None:
         ]
     else:
         meant = dict.fromkeys(OF_EQUAL_NODES) | PLAIN | derived(parts)
+        if all(conf.get(key) is not None for key in OF_EQUAL_NODES):
+            raise Invalid(
+                [
+                    f"cluster.parts stand beside cluster={conf.get('name')}, a cluster of equal nodes, all of whose keys would "
+                    "contradict them. Nearest: cluster=mixed_a100_h100 with these parts."
+                ]
+            )
         problems += [
             f"cluster.{key}={conf[key]}: cluster.parts say this, each for itself"
             + (

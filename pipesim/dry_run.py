@@ -42,10 +42,11 @@ class Counts:
 def count(spaces: Sequence[Space], evaluate: Callable[[list[Slice]], pa.Table]) -> Counts:
     """``evaluate`` gives the rows of slices, as the sweep itself would have them.
 
-    Raises ``Invalid`` for demos and tasks, which have no points.
+    Raises ``Invalid`` for demos and tasks, which have no points but a plan's.
     """
     for space in spaces[:1]:
-        if given := [key for key in ("demo", "task") if space.base[key] is not None]:
+        searched = (space.base["task"] or {}).get("plan") is not None
+        if given := [key for key in ("demo", "task") if space.base[key] is not None and not searched]:
             raise Invalid([f"study.dry_run=true counts points, and a {given[0]} has none. Leave it out."])
     found = Counts(combinations=total(spaces))
     for part in _looked_at(spaces, found.combinations):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -264,3 +265,11 @@ def test_a_long_ramp_is_told_by_some_of_its_phases_and_kept_whole() -> None:
     assert len(done.rows) == 20
     assert len(found.rows) == 10
     assert found.note.startswith("10 phases in between are left out")
+
+
+@pytest.mark.parametrize("override", ["task.goodput.gpu_mtbf_hours=0.5", "task.goodput.interval_s=1e12"])
+def test_a_training_that_never_ends_is_refused_with_what_would_end(override: str) -> None:
+    with pytest.raises(Invalid, match="never ends.*Nearest: task.goodput.interval_s=null") as refused:
+        goodput(asked(override))
+    (hours,) = re.findall(r"gpu_mtbf_hours=(\S+) or more", str(refused.value))
+    assert goodput(asked(f"task.goodput.gpu_mtbf_hours={hours}")).rows

@@ -213,7 +213,7 @@ def test_a_slow_node_slows_every_replica_that_it_holds() -> None:
         ("task.jitter.slow_rank=4", "slow_rank=4 is none of the 4 pipeline ranks, counted from 0. Nearest: 3."),
         ("task.jitter.slow_node=-1", "slow_node=-1 is none of the 16 nodes in use, counted from 0. Nearest: 0."),
         ("task.jitter.spread=-1", "task.jitter.spread=-1"),
-        ("task.jitter.slow_factor=0", "task.jitter.slow_factor=0"),
+        ("task.jitter.slow_factor=0.5", "task.jitter.slow_factor=0.5 must be a finite number of at least 1"),
         ("task.jitter.schedules=[zb_h9]", "Nearest: zb_h"),
         ("training.optimizer_barrier=false", "Nearest: training.optimizer_barrier=true"),
         ("task.jitter.samples=10000000", "at most 2e+09 can be drawn. Nearest: "),

@@ -261,9 +261,7 @@ def test_a_sweep_over_parts_names_them_briefly() -> None:
             make, loader, ["cluster=mixed_a100_h100", "parallel.t=8", "parallel.p=4"], {"cluster.parts": parts}
         )
     said = {each["settings"] for each in study.evaluate(spaces)}
-    assert said == {
-        f"cluster.parts=['2 x {one}', '2 x {other}']" for one, other in permutations(("dgx_a100", "dgx_h100"))
-    }
+    assert said == {f"cluster.parts=['2x{one}','2x{other}']" for one, other in permutations(("dgx_a100", "dgx_h100"))}
 
 
 def test_a_grids_conditions_know_what_the_parts_make() -> None:

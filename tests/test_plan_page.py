@@ -7,7 +7,9 @@ import pytest
 
 import pipesim
 from pipesim import compose, config, errors, study, sweep_part, sweeping
-from pipesim.plan.space import Space, with_values
+from pipesim.checks import Invalid
+from pipesim.plan import search
+from pipesim.plan.space import Space, total, with_values
 from pipesim.report import command
 from pipesim.results import store
 
@@ -30,8 +32,8 @@ def run(asked, folder, **keys):
 def test_a_plan_answers_in_one_sentence_and_its_overrides_give_its_layouts(asked, tmp_path, capsys):
     folder = run(asked, tmp_path / "study")
     said = " ".join(capsys.readouterr().out.split())
-    assert "Run t2 p24 d8 b1 ZeRO-1 1f1b full: 101.58 s a step" in said
-    assert "The config's own layout, t4 p12 d8 b2 ZeRO-1 1f1b full, takes 104.89 s" in said
+    assert "Run t2 p24 d8 b1 ZeRO-1 1f1b recompute=full: 101.58 s a step" in said
+    assert "The config's own layout, t4 p12 d8 b2 ZeRO-1 1f1b recompute=full, takes 104.89 s" in said
     assert "place 4." in said
     first = min(store.read(folder), key=lambda row: row["step_time_s"] if row["fits"] else float("inf"))
     assert pipesim.estimate(overrides=command.changes(first, asked)).step_time_s == first["step_time_s"]
@@ -63,3 +65,14 @@ def test_plan_from_python_gives_the_best_first():
     frame = pipesim.plan(best=3, t=[2, 4, 8])
     assert frame[["t", "p", "d"]].iloc[0].tolist() == [2, 24, 8]
     assert frame["step_time_s"].is_monotonic_increasing
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_a_plan_counts_what_it_would_search(asked, capsys):
+    assert study.run([Space(base=with_values(asked, {"study.dry_run": True}))], WORDS, swept=False) is None
+    assert f"{total(search.spaces(asked)):,}" in capsys.readouterr().out
+
+
+def test_a_cluster_that_cannot_be_is_told_before_anything_is_searched(asked):
+    with pytest.raises(Invalid, match="cluster.between_gb_per_s=50"):
+        search.spaces(with_values(asked, {"cluster.between_gb_per_s": 50.0}))

@@ -109,7 +109,7 @@ def test_the_best_are_those_of_every_legal_layout_asked_by_itself(composed, name
     assert sum(n for key, n in counts.items() if key != best.COUNTED.FASTER) == len(every)
     assert {each for each, *_ in every} >= {layout(row) for row in table.to_pylist()}
     mine = [(row["step_time_s"], row["memory_bytes"]) for row in question.ranked(asked, table.to_pylist())[:8]]
-    np.testing.assert_allclose(mine, fit[:8], rtol=1e-12)
+    np.testing.assert_allclose(mine, fit[:8], rtol=1e-8)
     assert fit
 
 

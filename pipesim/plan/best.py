@@ -29,6 +29,9 @@ from pipesim.schedules.action import IntArray
 AT_FIRST = 64
 """Layouts that are estimated first, those with the smallest bounds; then twice as many, and so on."""
 
+MORE = 4
+"""Times as many layouts are kept as are told, where some may become faster (``plan.refine``)."""
+
 Mask = NDArray[np.bool_]
 
 
@@ -249,4 +252,5 @@ def wanted_of(config: Config) -> Wanted:
     fits = row["fits"] and row["memory_bytes"] <= (1 - asked["headroom"]) * row["memory_limit_bytes"]
     beside = (row["gpus"], row["step_time_s"]) if fits else None
     prune = asked["prune"] and not config["cluster"]["parts"]  # bounds are those of equal nodes
-    return Wanted(asked["best"], asked["headroom"], prune, beside)
+    top = asked["best"] * (MORE if asked["partitions"] or asked["rank_orders"] else 1)
+    return Wanted(top, asked["headroom"], prune, beside)

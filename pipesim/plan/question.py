@@ -113,8 +113,32 @@ def value(config: Config, row: Mapping[str, Any]) -> float:
 
 
 def ranked(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows that fit with the head-room and meet the deadline: the objective first, then step time, memory, their order."""
+    """Rows that fit with the head-room and meet the deadline: the objective first, then step time, memory, and the plainer
+    layout; what differs by rounding alone is equal.
+    """
     room = 1 - config["task"]["plan"]["headroom"]
     fit = [row for row in rows if row["fits"] and row["memory_bytes"] <= room * row["memory_limit_bytes"]]
-    order = sorted(fit, key=lambda row: (value(config, row), row["step_time_s"], row["memory_bytes"]))
+    order = sorted(fit, key=lambda row: (_rounded(value(config, row)), *_figures(row), *(row[name] for name in _PLAIN)))
     return [row for row in order if value(config, row) < math.inf]
+
+
+def apart(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Rows of a ranking, those together that are equal in GPUs, step time and memory."""
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((row["gpus"], *_figures(row)), []).append(row)
+    return list(found.values())
+
+
+MOST_TOLD = 100
+"""Layouts of which a report tells how likely each is the best."""
+
+_PLAIN = ("c", "e", "v", "micro_batch", "t", "p")
+
+
+def _figures(row: Mapping[str, Any]) -> tuple[float, float]:
+    return _rounded(row["step_time_s"]), _rounded(row["memory_bytes"])
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.9g}")

@@ -31,6 +31,9 @@ ALONE = "1f1b"
 NOT_SEARCHED = ("auto", "custom")
 """The order of one is made for each layout's own seconds, that of the other stands in a file for one p and m."""
 
+_LEGAL = {key: value for key, value in NUMBERS.items() if key != "training.global_batch"}
+"""Numbers that are searched, as what is legal by itself."""
+
 Columns = dict[str, IntArray]
 
 
@@ -40,6 +43,7 @@ def spaces(config: Config) -> list[Space]:
     parallelism. Raises ``Invalid`` for a question that cannot be asked, and for listed values that no layout can have.
     """
     check(config)
+    configs.build(with_values(config, _LEGAL))
     found = list(_spaces(config))
     asked = config["task"]["plan"]
     problems = [
@@ -157,9 +161,7 @@ def _schedule(config: Config, name: str) -> dict[str, Any]:
 def _built(base: Config) -> Point | None:
     """A point with these words; ``None`` where a word may not be there at all, as some are with idealised costs."""
     try:
-        return configs.build(
-            with_values(base, {key: value for key, value in NUMBERS.items() if key != "training.global_batch"})
-        )
+        return configs.build(with_values(base, _LEGAL))
     except Invalid:
         return None
 

@@ -167,8 +167,10 @@ def _machines(config: Config) -> Iterator[Change]:
         ("intra_node_gb_per_s", "bandwidth in a node"), ("inter_node_gb_per_s", "bandwidth between nodes"),
         ("hbm_gb_per_s", "memory bandwidth"), ("memory_gb", "memory"), ("peak_tflops", "GPU FLOP/s"),
     ):  # fmt: skip
+        value = cluster[key]
+        if value is None or cluster["parts"]:  # what parts say for themselves
+            continue
         for sign, by in (("+", 1 + TENTH), ("-", 1 - TENTH)):
-            value = cluster[key]
             scaled = {k: v * by for k, v in value.items()} if isinstance(value, Mapping) else value * by
             yield Change(f"{name} {sign}10 %", {f"cluster.{key}": scaled}, real=False)
 

@@ -156,7 +156,7 @@ def _how_sure(order: Sequence[Row], named: Named, say: Say, sure: Mapping[str, A
             "How sure: layouts of different stacks share no errors; only their intervals can be compared.",
             "把握：不同软件栈的布局没有共有的误差，只能比较它们的区间。",
         )
-        return (text + _memory_sure(best[0], say),)
+        return (text + memory_sure(best[0], say),)
     first, faster, loss = _whole(sure["best"][0]), _whole(sure["beaten"][1]), show(sure["loss"], "percent")
     clear = [row for row, chance in zip(best, sure["beaten"], strict=True) if chance >= SURE]
     others, alike = len(best) - 1, len(sure["alike"])
@@ -177,7 +177,7 @@ def _how_sure(order: Sequence[Row], named: Named, say: Say, sure: Mapping[str, A
             f" The first that is clearly slower is {named(clear[0])}, {step}.",
             f"第一个明确更慢的是 {named(clear[0])}，{step}。",
         )
-    return (text + _memory_sure(best[0], say),)
+    return (text + memory_sure(best[0], say),)
 
 
 def chances(order: Sequence[Row], sure: Mapping[str, Any] | None, named: Named, say: Say) -> tuple[Table, ...]:
@@ -219,7 +219,7 @@ def _whole(chance: float) -> str:
     return f"{min(99, max(1, round(100 * chance)))} %"
 
 
-def _memory_sure(row: Row, say: Say) -> str:
+def memory_sure(row: Row, say: Say) -> str:
     """Whether it surely fits."""
     held, most, limit = (show(row[name], "bytes") for name in ("memory_bytes", "memory_hi_bytes", "memory_limit_bytes"))
     if row["memory_hi_bytes"] <= row["memory_limit_bytes"]:

@@ -88,6 +88,10 @@ class Trained:
         return {item: self.useful_s(f"{item}_s") for item in TIME_ITEMS}
 
 
+LEAST_USEFUL = 0.001
+"""Share of the time below which a training is said never to end."""
+
+
 def goodput(config: Mapping[str, Any]) -> Done:
     """Raises ``Invalid`` for a layout or a ramp that breaks rules, with every bad batch and the nearest ones that work."""
     asked = config["task"]["goodput"]
@@ -100,6 +104,7 @@ def goodput(config: Mapping[str, Any]) -> Done:
     )
     rows = _rows(config, planned)
     machine = _machine(asked, rows[-1])
+    _refuse_endless(asked, machine)
     ends = np.array([phase.end for phase in planned], np.float64) * rows[-1]["seq_length"]
     told = Trained(
         asked=asked,
@@ -138,6 +143,34 @@ def _machine(asked: Mapping[str, Any], row: Row) -> Machine:
     step_s = row["step_time_s"]
     whole_s = max(1, round(machine.interval() / step_s)) * step_s
     return _with(machine, interval_s=asked["interval_s"] or whole_s)
+
+
+def _refuse_endless(asked: Mapping[str, Any], machine: Machine) -> None:
+    """Raises ``Invalid`` where failures leave next to nothing of the time."""
+    interval_s = machine.interval()
+    share = float(costs.useful_share(interval_s, machine.checkpoint_s, machine.mtbf_s, machine.restart_s))
+    if share > LEAST_USEFUL:
+        return
+    given = "" if asked["interval_s"] is None else f"task.goodput.interval_s={asked['interval_s']:g} or "
+    raise Invalid(
+        [
+            f"task.goodput: the training never ends, for of its time less than {LEAST_USEFUL:.1%} is useful: a failure comes every "
+            f"{machine.mtbf_s:,.1f} s, a restart takes {machine.restart_s:,.1f} s, a checkpoint {machine.checkpoint_s:,.1f} s and "
+            f"the work between two {interval_s:,.1f} s. Change {given}task.goodput.gpu_mtbf_hours={asked['gpu_mtbf_hours']:g}; "
+            f"Nearest: task.goodput.interval_s=null with task.goodput.gpu_mtbf_hours={_enough_hours(asked, machine):g} or more."
+        ]
+    )
+
+
+def _enough_hours(asked: Mapping[str, Any], machine: Machine) -> float:
+    """Hours between two failures of a GPU that leave a tenth of the time: the first that does, doubling."""
+    hours = asked["gpu_mtbf_hours"]
+    while True:
+        mtbf_s = machine.mtbf_s * hours / asked["gpu_mtbf_hours"]
+        best_s = costs.best_interval_s(machine.checkpoint_s, mtbf_s)
+        if costs.useful_share(best_s, machine.checkpoint_s, mtbf_s, machine.restart_s) >= 0.1:
+            return float(f"{hours:.3g}")
+        hours *= 2
 
 
 def _changed(machine: Machine, best: bool) -> list[tuple[str, Machine]]:

@@ -52,7 +52,10 @@ def _check(asked: Mapping[str, Any], point: Point) -> None:
     checks.whole(low=0, seed=asked["seed"])
     checks.not_negative(**{key: asked[key] for key in ("spread", "hop_spread", "stall_s")})
     checks.fraction(stall_probability=asked["stall_probability"])
-    checks.positive(slow_factor=asked["slow_factor"])
+    checks.rule(
+        1 <= asked["slow_factor"] < math.inf,
+        f"task.jitter.slow_factor={asked['slow_factor']} must be a finite number of at least 1: so many times as slow. Nearest: 1.",
+    )
     nodes = math.ceil(used(point) / point.cluster.gpus_per_node)
     for key, count, what in (("slow_rank", point.layout.p, "pipeline ranks"), ("slow_node", nodes, "nodes in use")):
         value = asked[key]

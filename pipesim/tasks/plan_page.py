@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -15,10 +16,11 @@ from pipesim.plan.fit import fit
 from pipesim.plan.refine import ORDER, PARTITION
 from pipesim.plan.stability import Stability
 from pipesim.report import command, fit_tables, provenance, sweep_tables
-from pipesim.report.document import Column, Document, Section, Table
+from pipesim.report.document import Column, Document, Listing, Section, Table
 from pipesim.report.formats import show
 from pipesim.report.ranking import Row, pace
 from pipesim.report.say import english
+from pipesim.report.sweep_answer import memory_sure
 from pipesim.report.sweep_charts import trade_offs
 from pipesim.report.words import MEMORY_WORDS, VERDICT_WORDS, definitions, layout_name, trust
 
@@ -29,7 +31,8 @@ SHOWN = 12
 def page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
     """``rows`` are those that the search kept."""
     config, counts = manifest["config"], manifest["searched"]
-    ranked = question.ranked(config, rows)
+    same = question.apart(question.ranked(config, rows))[: question.MOST_TOLD]
+    ranked = [each[0] for each in same]
     best = ranked[: config["task"]["plan"]["best"]]
     sure = stability.of(ranked, pace=lambda row: 1 / row["tokens_per_s_per_gpu"]) if ranked else None
     own = own_row(config)
@@ -41,7 +44,9 @@ def page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
         sections.append(Section(title="What would make the nearest fit", blocks=blocks))
     if best:
         sections += [
-            Section(title="The best that fit", blocks=(_ranking(config, best, sure), _overrides(config, best))),
+            Section(
+                title="The best that fit", blocks=(_ranking(config, same[: len(best)], sure), _commands(manifest, best))
+            ),
             Section(
                 title="Where the step's seconds go", blocks=(sweep_tables.shares(best, _named, english),), aside=True
             ),
@@ -74,10 +79,10 @@ def page(rows: Sequence[Row], manifest: Mapping[str, Any]) -> Document:
 
 def _named(row: Row) -> str:
     more = [name for name, holds in (("zero", row["zero"]), ("sequence_parallel", row["sequence_parallel"])) if holds]
-    named = layout_name(row, ("micro_batch", "schedule", "recompute", *more))
+    named = f"{layout_name(row, ('micro_batch', 'schedule', *more))} recompute={row['recompute']}"
     order = re.search(rf"{ORDER}=(\w+)", row["settings"] or "")
     uneven = PARTITION in (row["settings"] or "")
-    return " ".join([named, *([order[1]] if order else []), *["uneven"] * uneven])
+    return " ".join([named, *([f"ranks={order[1]}"] if order else []), *["uneven"] * uneven])
 
 
 def _answer(
@@ -95,7 +100,7 @@ def _answer(
         f"Run {_named(first)}{_on(config, first)}: {step} a step, MFU {mfu}, {held} of {limit} on its heaviest rank "
         f"({first['heaviest_rank']}); bound by {VERDICT_WORDS[first['verdict']][0]}.{_worth(config, first)}"
     )
-    yield trust(first)
+    yield trust(first) + (memory_sure(first, english) if first["memory_hi_bytes"] else "")
     if sure is not None and len(ranked) > 1:
         yield _how_sure(sure, len(ranked))
 
@@ -140,8 +145,9 @@ def _nothing(config: Mapping[str, Any], rows: Sequence[Row]) -> str:
         fastest = min(fit, key=lambda row: -row["tokens_per_s"])
         takes = question.days(asked, fastest["tokens_per_s"])
         return (
-            f"No layout trains {asked['tokens']:.3g} tokens in {asked['deadline_days']:g} days: the fastest, {_named(fastest)} on "
-            f"{fastest['gpus']:,} GPUs, takes {takes:.1f} days."
+            f"No layout of up to {max(question.gpu_counts(config)):,} GPUs trains {asked['tokens']:.3g} tokens in "
+            f"{asked['deadline_days']:g} days: the fastest, {_named(fastest)} on {fastest['gpus']:,} GPUs, takes {takes:.1f} days. "
+            "For more GPUs give cluster.gpus=, or numbers to try in task.plan.gpus=."
         )
     nearest = _nearest(rows)
     if nearest is None:
@@ -179,37 +185,42 @@ def _own(config: Mapping[str, Any], best: Sequence[Row], own: Row, counts: Mappi
         yield f"{said}, which leaves too little memory free: it has no place."
         return
     as_many = [row for row in best if row["gpus"] == own["gpus"]]
-    place = counts.get(COUNTED.FASTER, 0) + 1
+    place, where = _place(counts, own, as_many), f" of those on {own['gpus']:,} GPUs"
     if not as_many:
-        yield f"{said}; it is place {place} of those on {own['gpus']:,} GPUs."
+        yield f"{said}; {place}{where}." if place else f"{said}."
         return
     fastest = min(row["step_time_s"] for row in as_many)
     behind = show(own["step_time_s"] / fastest - 1, "percent")
-    yield f"{said}: {behind} behind the best, place {place}" + (
-        f" of those on {own['gpus']:,} GPUs." if _on(config, own) else "."
-    )
+    told = f", {place}{where if _on(config, own) else ''}" if place else ""
+    yield f"{said}: {behind} behind the best{told}."
+
+
+def _place(counts: Mapping[str, int], own: Row, others: Sequence[Row]) -> str:
+    """Nothing where the faster ones were not counted."""
+    faster = counts.get(COUNTED.FASTER, 0)
+    known = faster or not any(row["step_time_s"] < own["step_time_s"] and not row["settings"] for row in others)
+    return f"place {faster + 1:,}" if known else ""
 
 
 def _how_sure(sure: Stability, kept: int) -> str:
-    best, loss = show(sure.best[sure.order.index(0)], "percent"), show(sure.loss, "percent")
+    best = show(sure.best[sure.order.index(0)], "percent")
     alike = (
         f"{len(sure.alike):,} of the other {kept - 1:,} cannot be told from it" if sure.alike else "none comes near it"
     )
-    return (
-        f"How sure: the chance that it is truly the fastest per GPU of those kept is {best}; {alike}. In nine of ten cases it is "
-        f"at most {loss} slower than the truly fastest."
-    )
+    return f"How sure: the chance that it is truly the fastest per GPU of those kept is {best}; {alike}."
 
 
-def _ranking(config: Mapping[str, Any], best: Sequence[Row], sure: Stability | None) -> Table:
+def _ranking(config: Mapping[str, Any], same: Sequence[Sequence[Row]], sure: Stability | None) -> Table:
     objective = config["task"]["plan"]["objective"]
     chances = [] if sure is None else [chance for _, chance in sorted(zip(sure.order, sure.best, strict=True))]
     titles = {"cost": "USD / 1M tokens", "energy": "J / 1M tokens, at most", "tokens_per_s_per_gpu": "tokens/s per GPU"}
     sign = -1 if objective == "tokens_per_s_per_gpu" else 1
+    best = [each[0] for each in same]
     first = best[0]["step_time_s"]
     columns = (
         Column(title="#", kind="count"),
         Column(title="layout"),
+        *((Column(title="and equal"),) if any(len(each) > 1 for each in same) else ()),
         *((Column(title="GPUs", kind="count"),) if len(question.gpu_counts(config)) > 1 else ()),
         Column(title="step", kind="seconds"),
         Column(title="9 in 10 from", kind="seconds"),
@@ -226,6 +237,7 @@ def _ranking(config: Mapping[str, Any], best: Sequence[Row], sure: Stability | N
         (
             place,
             _named(row),
+            *((_equals(same[place - 1]),) if any(len(each) > 1 for each in same) else ()),
             *((row["gpus"],) if len(question.gpu_counts(config)) > 1 else ()),
             row["step_time_s"],
             row["step_time_lo_s"],
@@ -240,12 +252,21 @@ def _ranking(config: Mapping[str, Any], best: Sequence[Row], sure: Stability | N
         )
         for place, row in enumerate(best, 1)
     )
-    note = "Equal ones stand by memory, the smaller first. Memory is the heaviest rank's." + (
-        " Truly best: how likely no other is faster per GPU, from how far measured runs differ from what was predicted of them."
+    free = show(config["task"]["plan"]["headroom"], "percent")
+    note = f"Memory is the heaviest rank's; {free} of a GPU's is kept free (task.plan.headroom)." + (
+        " Truly best: how likely no other is faster per GPU, from how far measured runs differ from what was predicted of them; "
+        "layouts that are much alike share a chance."
         if chances
         else ""
     )
     return Table(title="Layouts", columns=columns, rows=rows, emphasis=frozenset({0}), note=note)
+
+
+def _equals(same: Sequence[Row]) -> str:
+    """What tells the others that are as fast and as large."""
+    first, names = same[0], ("t", "p", "d", "c", "e", "v", "micro_batch", "zero", "recompute", "schedule")
+    told = [[f"{name}={row[name]}" for name in names if row[name] != first[name]] for row in same[1:]]
+    return "; ".join(" ".join(each) for each in told[:2]) + ("; …" if len(told) > 2 else "")
 
 
 def _mostly(row: Row) -> str:
@@ -254,15 +275,12 @@ def _mostly(row: Row) -> str:
     return f"{MEMORY_WORDS[item][0]} {show(row[f'{item}_bytes'], 'bytes')}"
 
 
-def _overrides(config: Mapping[str, Any], best: Sequence[Row]) -> Table:
-    return Table(
-        title="To run one of them",
-        columns=(Column(title="#", kind="count"), Column(title="words")),
-        rows=tuple(
-            (place, " ".join(command.changes(row, config)) or "nothing: it is the config's own")
-            for place, row in enumerate(best, 1)
-        ),
-        note="To type in place of experiment=plan and what begins with task.plan.",
+def _commands(manifest: Mapping[str, Any], best: Sequence[Row]) -> Listing:
+    """What to type for each of them."""
+    asked = [command.words(row, manifest["config"], manifest["overrides"]) for row in best]
+    lines = [shlex.join(["python", "experiments/run.py", *words]) for words in asked]
+    return Listing(
+        title="To run one of them", text="".join(f"# {place}\n{line}\n" for place, line in enumerate(lines, 1))
     )
 
 
@@ -290,7 +308,7 @@ def _rules(config: Mapping[str, Any]) -> str:
     same = "Layouts that are the same under two names are counted once. Stages are as even as units allow."
     tried = ["other orders of ranks over nodes"] * asked["rank_orders"] + ["uneven stages"] * asked["partitions"]
     if tried:
-        same += f" Then the best {asked['best']} were tried with {' and '.join(tried)}; what is faster is kept."
+        same += f" Then {2 * asked['best']} of the best were tried with {' and '.join(tried)}; what is faster is kept."
     if not asked["framework_rules"]:
         return f"{same} No framework's rules were kept: task.plan.framework_rules=false."
     if framework not in FRAMEWORKS:
