@@ -269,7 +269,7 @@ def test_a_long_ramp_is_told_by_some_of_its_phases_and_kept_whole() -> None:
 
 @pytest.mark.parametrize("override", ["task.goodput.gpu_mtbf_hours=0.5", "task.goodput.interval_s=1e12"])
 def test_a_training_that_never_ends_is_refused_with_what_would_end(override: str) -> None:
-    with pytest.raises(Invalid, match="never ends.*Nearest: task.goodput.interval_s=null") as refused:
+    with pytest.raises(Invalid, match=r"never ends.*Nearest: task\.goodput\.interval_s=null") as refused:
         goodput(asked(override))
     (hours,) = re.findall(r"gpu_mtbf_hours=(\S+) or more", str(refused.value))
     assert goodput(asked(f"task.goodput.gpu_mtbf_hours={hours}")).rows

@@ -74,5 +74,5 @@ def test_a_dry_run_of_a_plan_counts_what_it_would_search(asked, capsys):
 
 
 def test_a_cluster_that_cannot_be_is_told_before_anything_is_searched(asked):
-    with pytest.raises(Invalid, match="cluster.between_gb_per_s=50"):
+    with pytest.raises(Invalid, match=r"cluster\.between_gb_per_s=50"):
         search.spaces(with_values(asked, {"cluster.between_gb_per_s": 50.0}))
