@@ -24,7 +24,7 @@ from pipesim.plan import search
 from pipesim.plan.best import Wanted, thinned
 from pipesim.plan.keep import Keeper
 from pipesim.plan.refine import refined
-from pipesim.plan.space import PART, Slice, Space, cut, total
+from pipesim.plan.space import PART, PLAN_PART, Slice, Space, cut, total
 from pipesim.report.formats import clean
 from pipesim.results import folder as folders
 from pipesim.results import manifest, parts, schema, store
@@ -61,7 +61,7 @@ class Sweep:
 
     @property
     def part(self) -> int:
-        return 1 if self.runs else PART
+        return 1 if self.runs else PLAN_PART if self.wanted is not None else PART
 
     @property
     def is_kept(self) -> bool:

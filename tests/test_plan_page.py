@@ -41,7 +41,7 @@ def test_a_plan_answers_in_one_sentence_and_its_overrides_give_its_layouts(asked
 
 @pytest.mark.slow
 def test_a_stopped_plan_goes_on_to_the_same_bytes(asked, tmp_path, monkeypatch):
-    monkeypatch.setattr(sweeping, "PART", 200)
+    monkeypatch.setattr(sweeping, "PLAN_PART", 200)
     whole, made = run(asked, tmp_path / "whole"), []
 
     def stops(part):

@@ -15,7 +15,7 @@ from pipesim import legality
 from pipesim.launch import rules
 from pipesim.plan import best, grid, partition, placement, question, search
 from pipesim.plan.behind import config_behind
-from pipesim.plan.space import PART, Config, Slice, Space, cut, total, with_values
+from pipesim.plan.space import PLAN_PART, Config, Slice, Space, cut, total, with_values
 from pipesim.results import schema
 
 ORDER, PARTITION = "parallel.rank_order", "parallel.partition"
@@ -86,6 +86,7 @@ def _is_faster(row: Mapping[str, Any], than: Mapping[str, Any], asked: Mapping[s
 def ranked_rows(config: Config) -> list[schema.Row]:
     """The rows of a plan's best, the best first, searched in parts in this process."""
     spaces, wanted = search.spaces(config), best.wanted_of(config)
-    tables = [best.best([*cut(spaces, start, start + PART)], wanted)[0] for start in range(0, total(spaces), PART)]
+    starts = range(0, total(spaces), PLAN_PART)
+    tables = [best.best([*cut(spaces, start, start + PLAN_PART)], wanted)[0] for start in starts]
     rows = refined(best.thinned(schema.sorted_table(pa.concat_tables(tables)), wanted), config).to_pylist()
     return [dict(row) for row in question.ranked(config, rows)[: config["task"]["plan"]["best"]]]

@@ -16,6 +16,9 @@ Config = Mapping[str, Any]
 PART = 131_072
 """A study is evaluated in parts of so many combinations: large enough to be fast, small enough for little memory."""
 
+PLAN_PART = 4 * PART
+"""A plan is searched in larger parts: each begins by estimating layouts that bounds are then compared with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
