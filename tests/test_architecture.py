@@ -80,7 +80,7 @@ ALLOWED: dict[str, set[str]] = {
     "comparing": {"checks", "config", "report", "results"},
     "api": {
         "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",
-        "plan.space", "plan.best",
+        "plan.space", "plan.refine",
     },
     "__init__": {"api"},
     "hydra_plugins": {"checks", "specs", "compose", "expand", "study", "config", "errors"},
