@@ -211,6 +211,33 @@ def test_a_file_that_is_none_is_refused() -> None:
         read(asked("experiment=read", "task.read.path=/dev/null/x"))
 
 
+MEGATRON = ("experiment=launch", "model=llama3_8b", "parallel=megatron", "training=megatron", "stack=megatron_lm")
+
+
+def test_megatrons_script_overlaps_as_its_stack_does_and_names_what_is_left_to_the_reader() -> None:
+    def script(*words: str) -> str:
+        return str(launch(asked(*MEGATRON, "cluster=dgx_h100", *words)).files["launch/megatron_lm.sh"])
+
+    text = script()
+    for said in (
+        "    --overlap-grad-reduce\n    --overlap-param-gather\n",
+        "# Note: no key says the rotary base",
+        "500000",
+        "--train-iters, --save",
+        "NODE_RANK=k MASTER_ADDR=FIRST_NODE",
+        "# srun --nodes 32",
+        "--vocab-size 128255 is one",
+    ):
+        assert said in text  # fmt: skip
+    assert "--overlap-grad-reduce\n" in script("parallel.zero=0")
+    assert "--overlap-param-gather" not in script("parallel.zero=0")
+    for words in (("stack.dp_overlap=0",), ("cluster.gpus=16",)):
+        assert "--overlap" not in script(*words)
+    assert "srun" not in script("cluster.gpus=8", "parallel.p=1")
+    page = markdown.to_markdown(launch(asked(*MEGATRON, "cluster=dgx_h100")).document)
+    assert "One file in launch/ of this study starts" in page
+
+
 def test_a_layout_is_written_and_shown_under_another_framework() -> None:
     words = (
         "experiment=launch", "model=llama3_8b", "cluster=dgx_h100", "parallel=fsdp", "training=megatron",
