@@ -32,7 +32,7 @@ lock: ## newest versions that pyproject.toml allows, written to requirements.loc
 .venv/ready: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "Setting up .venv; this takes a minute or two."
+	@echo "Setting up .venv; this takes some minutes: PyTorch is among what is downloaded."
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .

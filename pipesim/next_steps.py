@@ -27,6 +27,22 @@ FILES: dict[str, tuple[str, str]] = {
 BLOOMS = {"parallel": "bloom", "training": "bloom", "stack": "bigscience"}
 """Groups whose default suits BLOOM alone."""
 
+ON_A_LAYOUT = {
+    "explain": "why it takes so long, and what would help",
+    "partition": "which layers go to which stage",
+    "launch": "the arguments that start it",
+    "goodput": "how much of it failures and checkpoints leave",
+    "jitter": "what uneven work and slow ranks cost it",
+    "plan": "the best of all layouts for it",
+}
+"""Tasks that take the words of a layout, and what each tells."""
+
+AFTER = {
+    "explain": ("launch", "partition", "goodput"), "partition": ("explain", "launch"), "launch": ("goodput", "explain"),
+    "goodput": ("jitter", "launch"), "jitter": ("goodput", "explain"), "read": ("plan", "explain"),
+}  # fmt: skip
+"""What is worth asking next with the same words."""
+
 MOST = 3
 """Commands that are told; the first matter most."""
 
@@ -41,12 +57,14 @@ _COLUMNS = {
 """What can be swept and has a column: key -> column."""
 
 
-def lines(about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, language: Lang) -> list[str]:
-    """``best`` is the row of a layout, or of the best of a sweep that fits."""
+def lines(
+    about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, language: Lang, read: Sequence[str] = ()
+) -> list[str]:
+    """``best`` is the row of a layout, or of the best of a sweep that fits; ``read`` the words that ask for what was read."""
     say = speaker(language)
     there = [(name, say(*words)) for name, words in FILES.items() if (folder / name).is_file()]
     wide = max((len(name) for name, _ in there), default=0)
-    tried = commands(about, best, folder, say)
+    tried = commands(about, best, folder, say, read)
     return [
         *_unchosen(about, say),
         say("Written", "写入的文件"),
@@ -74,16 +92,35 @@ def _unchosen(about: Mapping[str, Any], say: Say) -> list[str]:
     ]
 
 
-def commands(about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say) -> list[tuple[str, str]]:
+def commands(
+    about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say, read: Sequence[str] = ()
+) -> list[tuple[str, str]]:
     """(what it is for, the command) of two or three things to do after this study."""
-    return list(itertools.islice(_commands(about, best, folder, say), MOST))
+    return list(itertools.islice(_commands(about, best, folder, say, read), MOST))
+
+
+def _after_task(about: Mapping[str, Any], name: str, folder: Path, read: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Other tasks with the same words, of those that have an answer: a framework to write for, stages to divide."""
+    config = about["config"]
+    answered = {"launch": config["stack"]["framework"] is not None, "partition": config["parallel"]["p"] > 1}
+    asked = [word for word in about["overrides"] if not word.startswith((*_OWN, "experiment=", "task=", "task."))]
+    if read:
+        asked = ["--config-dir", _near(folder / "conf"), *read]
+        yield "the same, with every table of a layout", _run(asked)
+    for task in AFTER[name]:
+        if answered.get(task, True):
+            yield ON_A_LAYOUT[task], _run([f"experiment={task}", *asked])
 
 
 def _commands(
-    about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say
+    about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say, read: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     asked = [word for word in about["overrides"] if not word.startswith(_OWN)]
-    if about["kind"] == "layout" and best is not None:
+    tasks = about["config"]["task"] if about["kind"] == "task" else {}
+    task = next((name for name, conf in tasks.items() if conf is not None), "")
+    if task in AFTER:
+        yield from _after_task(about, task, folder, read)
+    elif about["kind"] == "layout" and best is not None:
         if not any(word.startswith(("experiment=", "grid=")) for word in asked):
             yield (
                 say("why it takes so long, and what would help", "为什么要这么久，怎样会更快"),
@@ -123,7 +160,8 @@ def _commands(
         )
         yield say("and both compared", "再比较两者"), f"python experiments/report.py {_short(folder)} OTHER"
     else:
-        yield say("all demos", "全部演示"), _run(["demo=all", *say("", "lang=zh").split()])
+        if about["kind"] == "demo":
+            yield say("all demos", "全部演示"), _run(["demo=all", *say("", "lang=zh").split()])
         yield say("one real layout", "一个真实的布局"), _run([])
     yield say("every group, with examples", "全部选项与例子"), _run(["--help"])
 
@@ -152,6 +190,10 @@ def _run(words: Sequence[str]) -> str:
 
 
 def _short(folder: Path) -> str:
-    """As one types it from here."""
+    return shlex.quote(_near(folder))
+
+
+def _near(folder: Path) -> str:
+    """As one types it from here, but for the shell's quotes."""
     near = os.path.relpath(folder)
-    return shlex.quote(str(folder) if near.startswith("..") else near)
+    return str(folder) if near.startswith("..") else near

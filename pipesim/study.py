@@ -62,11 +62,12 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
     about = manifest.about(kind, overrides, first) | {"code": [sweeping.version()], "evidence": evidence.packaged()}
     files: dict[str, str | bytes] = {}
     took: list[Row] = []
+    read: tuple[str, ...] = ()
     if kind == "demo":
         document, rows = demos.run(first)
     elif kind == "task":
         done = tasks.run(first)
-        document, rows, files = done.document, done.rows, done.files
+        document, rows, files, read = done.document, done.rows, done.files, done.words
         if done.measured:
             point_id = sweeping.point_id(spaces)
             rows, took = [{**rows[0], "point_id": point_id}], [{**done.measured, "point_id": point_id}]
@@ -88,7 +89,7 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
         notes = _finish(staging, rows, document, about)
     assert staging.final is not None
     shown = rows[0] if kind == "layout" else None
-    _say(document, [*notes, *next_steps.lines(about, shown, staging.final, document.language)], staging.final)
+    _say(document, [*notes, *next_steps.lines(about, shown, staging.final, document.language, read)], staging.final)
     counts = Counter(row["status"] for row in rows)
     tracking.log(first["study"], about, shown or (took or [{}])[0], counts, staging.final)
     _tell_failed(counts, staging.final)

@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "tasks": {
         "checks", "inputs", "specs", "config", "errors", "costs", "legality", "estimate", "schedules", "simulate", "plan",
-        "calibrate", "execute", "launch", "report", "results", "toy",
+        "calibrate", "execute", "launch", "report", "results", "toy", "compose.typed", "point_id",
     },
     "toy": DRAWN,
     "execute": {"schedules", "simulate", "toy"},

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from test_errors import main_of
 
-from pipesim import compose, config, legality
+from pipesim import compose, config, errors, legality
 from pipesim.checks import Invalid
 from pipesim.report import html, markdown
 from pipesim.report.document import Listing, Observations, Table
@@ -30,6 +34,10 @@ NO_FLASH = """
 """
 
 
+LLAMA = (
+    '{"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 128256, '
+    '"num_key_value_heads": 8, "intermediate_size": 14336, "max_position_embeddings": 131072}'
+)
 WITHOUT_VOCABULARY = "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64"
 
 
@@ -93,6 +101,80 @@ def test_what_was_read_is_asked_for_again_by_the_command_that_is_told(read_file:
     assert (found.layout.d, found.layout.zero, found.training.micro_batch, found.model.vocab) == (8, 1, 2, 32000)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "name", "overrides"),
+    [
+        (LLAMA, "config.json", ("cluster=dgx_h100", "training.seq_length=8192", "cluster.gpus=64", "parallel.p=4")),
+        (
+            LLAMA,
+            "config.json",
+            (
+                "parallel=fsdp",
+                "stack=torchtitan",
+                "stack.slack=0.3",
+                "cluster.peak_tflops.bf16=300",
+                "training.global_batch=768",
+            ),
+        ),
+        (B13, "train.sh", ("cluster=dgx_a100", "stack.dp_overlap=0.3")),
+    ],
+)
+def test_the_command_that_is_told_prints_the_same_headline(
+    text: str, name: str, overrides: tuple[str, ...], tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(compose.JOBS_VARIABLE, "unset")
+
+    def run(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["run.py", *words])
+        assert not errors.guarded(main_of("run"))
+        return str(capsys.readouterr().out)
+
+    first = run("experiment=read", f"task.read.path={name}", "study.dir=study", *overrides)
+    (command,) = re.findall(r"python experiments/run.py (--config-dir STUDY/conf .*)", first)
+    again = run(*shlex.split(command.replace("STUDY", "study")), "study.dir=again")
+    headline = " ".join(first.split()).split("constants of stack=")[1].split(": ", 1)[1].split(" MFU")[0]
+    assert "One step takes" in headline or "A step would take" in headline
+    assert headline in " ".join(again.split())
+    assert f"python experiments/run.py {command.replace('STUDY', 'study')}" in first, "the next step that is told"
+
+
+def test_what_a_model_does_not_say_is_todays_and_told(read_file: Any) -> None:
+    text = markdown.to_markdown(read_file(LLAMA, "cluster=dgx_h100", name="config.json").document).replace("\\", "")
+    assert "cannot be priced" not in text
+    said = "parallel=megatron, training=megatron, schedule=1f1b, cluster=dgx_h100, stack=megatron_lm: the file says nothing"
+    assert said in text
+    assert "Sequences of 131,072 tokens, the file's max_position_embeddings" in text
+    assert "training.seq_length=8192." in text
+    short = markdown.to_markdown(
+        read_file(LLAMA, "cluster=dgx_h100", "training.seq_length=4096", name="config.json").document
+    )
+    assert "Sequences of" not in short.replace("\\", "")
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_is_told_with_ways_out_and_dropouts_masks(read_file: Any) -> None:
+    text = B13.replace("--attention-dropout 0 --hidden-dropout 0", "")
+    text = text.replace("--micro-batch-size 2", "--micro-batch-size 8").replace(
+        "--global-batch-size 16", "--global-batch-size 64"
+    )
+    done = read_file(text, "cluster=dgx_a100_40g")
+    said = markdown.to_markdown(done.document).replace("\\", "")
+    assert "The cheapest way to make it fit on the same machines is" in said
+    assert "What would make it fit, each change alone" in said
+    assert "with training.dropout=false rank 0 needs" in said
+    (answer,) = (section for section in done.document.sections if section.title == "Answer")
+    needs = [
+        float(each)
+        for each in re.findall(r"needs ([\d.]+) GB", " ".join(b for b in answer.blocks if isinstance(b, str)))
+    ]
+    assert needs[0] > needs[1], "masks of a byte an element weigh something"
+    without = read_file(text + " --attention-dropout 0 --hidden-dropout 0", "cluster=dgx_a100_40g")
+    assert f"needs {needs[1]}" in markdown.to_markdown(without.document)
+
+
 def test_a_model_alone_keeps_the_layout_that_was_asked(read_file: Any) -> None:
     text = (
         '{"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 128256, '
@@ -127,6 +209,33 @@ def test_a_file_that_is_none_is_refused() -> None:
         read(asked("experiment=read"))
     with pytest.raises(Invalid, match="cannot be read"):
         read(asked("experiment=read", "task.read.path=/dev/null/x"))
+
+
+MEGATRON = ("experiment=launch", "model=llama3_8b", "parallel=megatron", "training=megatron", "stack=megatron_lm")
+
+
+def test_megatrons_script_overlaps_as_its_stack_does_and_names_what_is_left_to_the_reader() -> None:
+    def script(*words: str) -> str:
+        return str(launch(asked(*MEGATRON, "cluster=dgx_h100", *words)).files["launch/megatron_lm.sh"])
+
+    text = script()
+    for said in (
+        "    --overlap-grad-reduce\n    --overlap-param-gather\n",
+        "# Note: no key says the rotary base",
+        "500000",
+        "--train-iters, --save",
+        "NODE_RANK=k MASTER_ADDR=FIRST_NODE",
+        "# srun --nodes 32",
+        "--vocab-size 128255 is one",
+    ):
+        assert said in text  # fmt: skip
+    assert "--overlap-grad-reduce\n" in script("parallel.zero=0")
+    assert "--overlap-param-gather" not in script("parallel.zero=0")
+    for words in (("stack.dp_overlap=0",), ("cluster.gpus=16",)):
+        assert "--overlap" not in script(*words)
+    assert "srun" not in script("cluster.gpus=8", "parallel.p=1")
+    page = markdown.to_markdown(launch(asked(*MEGATRON, "cluster=dgx_h100")).document)
+    assert "One file in launch/ of this study starts" in page
 
 
 def test_a_layout_is_written_and_shown_under_another_framework() -> None:

@@ -14,13 +14,13 @@ from pipesim.report.say import english
 ROW = {
     "t": 2, "p": 24, "d": 8, "c": 1, "e": 1, "v": None, "zero": 1, "sequence_parallel": False, "micro_batch": 2,
     "global_batch": 2048, "seq_length": 2048, "recompute": "full", "precision": "bf16", "attention": "unfused",
-    "model": "bloom_176b", "cluster": "jean_zay_a100", "stack": "bigscience", "schedule": "1f1b", "costs": "full",
+    "model": "bloom_176b", "cluster": "jean_zay_a100", "stack": "bigscience", "schedule": "1f1b", "costs": "full", "settings": "",
 }  # fmt: skip
 
 
 def told(kind, *overrides, best=ROW):
     about = {"kind": kind, "overrides": list(overrides)}
-    if kind == "plan":
+    if kind in ("plan", "task"):
         with compose.composer() as (make, _):
             about["config"] = config.plain(make(list(overrides)))
     return [command for _, command in next_steps.commands(about, best, config.CONF_DIR, english)]
@@ -39,6 +39,23 @@ def told(kind, *overrides, best=ROW):
         ("plan", ["experiment=plan", "stack=megatron_lm", "study.dir=/x", "task.plan.best=3"]),
         ("plan", ["experiment=plan", "stack=ideal"]),
         ("demo", ["demo=timelines"]),
+        ("task", ["experiment=validate"]),
+        ("task", ["experiment=explain", "parallel.t=2", "study.dir=/x"]),
+        ("task", ["experiment=explain", "stack=ideal", "parallel=one_gpu", "model=toy"]),
+        ("task", ["task=partition", "task.partition.recompute=true"]),
+        (
+            "task",
+            [
+                "experiment=launch",
+                "task.launch.to=megatron_lm",
+                "cluster=dgx_h100",
+                "model=llama3_8b",
+                "parallel=megatron",
+                "training=megatron",
+            ],
+        ),
+        ("task", ["experiment=goodput"]),
+        ("task", ["experiment=jitter", "task.jitter.samples=8"]),
     ],
 )
 def test_every_command_that_is_told_composes(kind, words):
@@ -67,6 +84,18 @@ def test_a_layout_is_explained_and_the_best_of_a_plan_is_started():
     assert launch == explain.replace("=explain", "=launch")
     assert "report.py" in compare
     assert not any("launch" in command for command in told("plan", "experiment=plan", "stack=ideal"))
+
+
+def test_tasks_lead_to_each_other_with_the_same_words():
+    run = "python experiments/run.py experiment="
+    assert told("task", "experiment=explain", "parallel.t=8")[:2] == [
+        f"{run}launch parallel.t=8",
+        f"{run}partition parallel.t=8",
+    ]
+    assert told("task", "experiment=goodput", "study.dir=/x")[0] == f"{run}jitter"
+    assert told("task", "experiment=jitter")[0] == told("task", "experiment=launch", "task.launch.to=nanotron")[0]
+    assert not any("launch" in command for command in told("task", "experiment=goodput", "stack=ideal"))
+    assert not any("demo=" in command for command in told("task", "experiment=validate"))
 
 
 def test_groups_that_are_still_blooms_are_told_to_who_asks_for_another_model():

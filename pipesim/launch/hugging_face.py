@@ -131,6 +131,12 @@ def read(content: Mapping[str, Any]) -> Read:
     return read
 
 
+def context_name(content: Mapping[str, Any]) -> str:
+    """What says the longest sequence that a model of a known kind takes."""
+    names = [row.name for row in KINDS[str(content["model_type"])].rows if row.key == "model.context"]
+    return next((f"the file's {name}" for name in names if content.get(name) is not None), "the kind's own context")
+
+
 def _derived(name: str, read: Read) -> None:
     """What the kind's own code takes where the file says nothing."""
     values = read.values

@@ -41,10 +41,11 @@ def write(point: Point) -> Script:
     training = theirs(table.TRAINING, spoken) | _recompute(values) | _dropout(values)
     training |= {"--bf16": True} if values["training.precision"] == "fp8" else {}
     return Script(
-        title="Megatron-LM", program="pretrain_gpt.py", home="MEGATRON", point=point, notes=notes,
+        title="Megatron-LM", program="pretrain_gpt.py", home="MEGATRON", point=point,
+        notes=[*notes, *_left_to_you(values)],
         groups={
             "MODEL_ARGS": _model(values), "VOCABULARY_ARGS": vocabulary_flags(values),
-            "PARALLEL_ARGS": theirs(table.PARALLEL, spoken) | stages | _sharing(values),
+            "PARALLEL_ARGS": theirs(table.PARALLEL, spoken) | stages | _sharing(values) | _overlap(point),
             "TRAINING_ARGS": training,
         },
         exports={} if layout.zero > 1 or layout.t * layout.c == 1 else {"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
@@ -106,6 +107,27 @@ def _sharing(values: Values) -> dict[str, Any]:
     if shard is not None:
         settings["--num-distributed-optimizer-instances"] = ranks // shard
     return settings
+
+
+def _overlap(point: Point) -> dict[str, Any]:
+    """What the stack's ``dp_overlap`` stands for; gathering weights needs an optimizer that is divided over data ranks."""
+    layout = point.layout
+    if not point.stack.dp_overlap or (layout.d or 1) * layout.c == 1:
+        return {}
+    return {"--overlap-grad-reduce": True} | ({"--overlap-param-gather": True} if layout.zero else {})
+
+
+def _left_to_you(values: Values) -> list[str]:
+    """What decides neither time nor memory but must be right in a real run. Source: Llama 3, 2024, section 3.2."""
+    rotary = "no key says the rotary base, so that the framework's --rotary-base 10000 stands; Llama 3 needs --rotary-base 500000."
+    vocab = values["model.vocab"]
+    return [
+        *([rotary] if values["model.positions"] == "rotary" else []),
+        f"--vocab-size {vocab - 1} is one less than model.vocab={vocab}, for NullTokenizer adds one; with a tokenizer of your "
+        "own leave both out.",
+        "it ends after --train-iters 20 and saves nothing: give --train-iters, --save and --load behind the script's name, where "
+        "the last of equal flags counts.",
+    ]
 
 
 def _recompute(values: Values) -> dict[str, Any]:

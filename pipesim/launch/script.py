@@ -37,7 +37,8 @@ class Script:
     def text(self) -> str:
         nodes, per_node, left = nodes_of(self.point)
         notes = [*self.notes, *([left] if left else [])]
-        head = commented([f"{self.title}: {name_of(self.point)}", *(f"Note: {note}" for note in notes)])
+        start = how_to_start(nodes) if nodes > 1 else []
+        head = commented([f"{self.title}: {name_of(self.point)}", *start, *(f"Note: {note}" for note in notes)])
         lines = ["#!/usr/bin/env bash", *head.splitlines(), "set -euo pipefail"]
         lines.append(f"{self.home}=${{{self.home}:-.}}  # its checkout")
         lines += [f"NNODES=${{NNODES:-{nodes}}}", f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{per_node}}}"]
@@ -53,6 +54,14 @@ class Script:
         lines += ['    --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" \\']
         arrays = " ".join(f'"${{{name}[@]}}"' for name in (*self.groups, "RUN_ARGS"))
         return "\n".join([*lines, f'    "${self.home}/{self.program}" \\', f'    {arrays} "$@"']) + "\n"
+
+
+def how_to_start(nodes: int) -> list[str]:
+    return [
+        f"Start it on every node k = 0 … {nodes - 1}: NODE_RANK=k MASTER_ADDR=FIRST_NODE bash THIS_FILE; under Slurm:",
+        f"srun --nodes {nodes} --ntasks-per-node 1 bash -c 'MASTER_ADDR=$(scontrol show hostnames | head -n 1) "
+        "NODE_RANK=$SLURM_NODEID bash THIS_FILE'",
+    ]
 
 
 def _flag(name: str, value: Any) -> str:

@@ -15,13 +15,15 @@ from pipesim.results.schema import Row
 class Done:
     """A task's report, its rows for ``results.parquet``, and other files of the study by name.
 
-    ``measured`` are the columns of ``results.measured``, of a task that can be swept.
+    ``measured`` are the columns of ``results.measured``, of a task that can be swept. ``words`` ask for what was read, with
+    the study's own ``conf/`` beside ours.
     """
 
     document: Document
     rows: list[Row] = field(default_factory=list)
     files: dict[str, str | bytes] = field(default_factory=dict)
     measured: dict[str, float | bool] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
 
 
 SWEPT = ("execute",)

@@ -24,8 +24,9 @@ def launch(config: Mapping[str, Any]) -> Done:
     point = dataclasses.replace(point, stack=dataclasses.replace(point.stack, framework=to))
     files = launching.write(point)
     many = "one file" if len(files) == 1 else f"{len(files)} files"
+    start = "starts" if len(files) == 1 else "start"
     said = (
-        f"{many.capitalize()} in launch/ of this study start this layout under {to}. Data, checkpoints and the learning rate are "
+        f"{many.capitalize()} in launch/ of this study {start} this layout under {to}. Data, checkpoints and the learning rate are "
         "placeholders; what decides time and memory is as asked, and a note at the top names whatever has no word there."
     )
     listings = tuple(Listing(title=f"launch/{name}", text=text) for name, text in files.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,17 @@ import yaml
 from pipesim import config as configs
 from pipesim import inputs, legality
 from pipesim.checks import Invalid
-from pipesim.launch import reading, torchtitan
+from pipesim.launch import hugging_face, reading, torchtitan
 from pipesim.launch.rows import Read
 from pipesim.launch.values import point_of, values_of
 from pipesim.specs import Point
 from pipesim.tasks import Done
 from pipesim.tasks.read_page import page
+from pipesim.tasks.read_words import words
 
 MOST_BYTES = 2**20
+USUAL_LENGTH = 8192
+"""Tokens of a sequence in most of a pre-training; longer contexts come at its end (Llama 3, 2024, section 3.4.2)."""
 GROUPS = {"model": "model", "parallel": "layout", "training": "training"}
 
 
@@ -37,13 +40,29 @@ def read(config: Mapping[str, Any]) -> Done:
     point = dataclasses.replace(
         point, model=dataclasses.replace(point.model, name=name, source=f"read from {_plain(path.name)}")
     )
-    conf = _conf(config, point, found)
+    told = _told(form)
+    conf = _conf(config, point, found, told)
+    length = _length(content, point) if form == "hugging_face" else ""
     files: dict[str, str | bytes] = {
         f"conf/{group}/{name}.yaml": f"# Read from {_plain(path.name)}.\n"
         + yaml.safe_dump(conf[group], sort_keys=False)
-        for group in _told(form)
+        for group in told
     }
-    return Done(document=page(name, path.name, form, point, conf, found, _told(form)), files=files)
+    again = words(conf, name, told)
+    document = page(f"{path.name} ({form})", point, conf, found, told, again, length)
+    return Done(document=document, files=files, words=tuple(again))
+
+
+def _length(content: Mapping[str, Any], point: Point) -> str:
+    """From where the length of sequences comes, which a model's file does not say."""
+    context = point.model.context
+    if point.training.seq_length not in (None, context):
+        return ""
+    shorter = (
+        f" Training usually takes shorter ones: training.seq_length={USUAL_LENGTH}." if context > USUAL_LENGTH else ""
+    )
+    where = hugging_face.context_name(content)
+    return f"Sequences of {context:,} tokens, {where}, for training.seq_length is not given.{shorter}"
 
 
 def _text(asked: str | None) -> tuple[Path, str]:
@@ -116,14 +135,15 @@ def _plain(text: str) -> str:
     return re.sub(r"[^\w.,:()+ -]", "_", text)
 
 
-def _conf(config: Mapping[str, Any], point: Point, found: Read) -> dict[str, Any]:
+def _conf(config: Mapping[str, Any], point: Point, found: Read, told: Sequence[str]) -> dict[str, Any]:
     """The whole plain config of what was read: its framework's own stack, its number of GPUs."""
     conf = dict(config)
-    for group, part in GROUPS.items():
-        conf[group] = {key: _listed(value) for key, value in dataclasses.asdict(getattr(point, part)).items()}
-    conf["parallel"]["partition"] = _partition(point)
-    own = dict.fromkeys(config["schedule"]) | dict(point.options)
-    conf["schedule"] = own | {"name": point.schedule}
+    for group in told:
+        conf[group] = {key: _listed(value) for key, value in dataclasses.asdict(getattr(point, GROUPS[group])).items()}
+    if "parallel" in told:
+        conf["parallel"]["partition"] = _partition(point)
+        own = dict.fromkeys(config["schedule"]) | dict(point.options)
+        conf["schedule"] = own | {"name": point.schedule}
     if found.gpus is not None:
         conf["cluster"] = {**config["cluster"], "gpus": found.gpus}
     if found.framework is not None and config["stack"]["framework"] != found.framework:

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Megatron-DeepSpeed: bloom_176b, t4 p12 d8, micro-batch 2 of 2048
+# Start it on every node k = 0 … 47: NODE_RANK=k MASTER_ADDR=FIRST_NODE bash THIS_FILE; under Slurm:
+# srun --nodes 48 --ntasks-per-node 1 bash -c 'MASTER_ADDR=$(scontrol show hostnames | head -n 1) NODE_RANK=$SLURM_NODEID bash THIS_FILE'
 # Note: the flags are those of bigscience-workshop/Megatron-DeepSpeed.
 # Note: this fork has no random data: give --data-path and a tokenizer behind the script's name.
 set -euo pipefail

@@ -1,5 +1,10 @@
 #!/usr/bin/env bash
 # Megatron-LM: deepseek_v3, t1 p16 d128 e64, micro-batch 1 of 15360
+# Start it on every node k = 0 … 255: NODE_RANK=k MASTER_ADDR=FIRST_NODE bash THIS_FILE; under Slurm:
+# srun --nodes 256 --ntasks-per-node 1 bash -c 'MASTER_ADDR=$(scontrol show hostnames | head -n 1) NODE_RANK=$SLURM_NODEID bash THIS_FILE'
+# Note: no key says the rotary base, so that the framework's --rotary-base 10000 stands; Llama 3 needs --rotary-base 500000.
+# Note: --vocab-size 129279 is one less than model.vocab=129280, for NullTokenizer adds one; with a tokenizer of your own leave both out.
+# Note: it ends after --train-iters 20 and saves nothing: give --train-iters, --save and --load behind the script's name, where the last of equal flags counts.
 set -euo pipefail
 MEGATRON=${MEGATRON:-.}  # its checkout
 NNODES=${NNODES:-256}
@@ -44,6 +49,8 @@ PARALLEL_ARGS=(
     --expert-model-parallel-size 64
     --use-distributed-optimizer
     --pipeline-model-parallel-layout 'Ettt|(t*4|)*7ttt|(t*4|)*6tttL'
+    --overlap-grad-reduce
+    --overlap-param-gather
 )
 
 TRAINING_ARGS=(

@@ -1,5 +1,10 @@
 #!/usr/bin/env bash
 # Megatron-LM: llama3_405b, t8 p16 d128 v4, micro-batch 1 of 2048
+# Start it on every node k = 0 … 2047: NODE_RANK=k MASTER_ADDR=FIRST_NODE bash THIS_FILE; under Slurm:
+# srun --nodes 2048 --ntasks-per-node 1 bash -c 'MASTER_ADDR=$(scontrol show hostnames | head -n 1) NODE_RANK=$SLURM_NODEID bash THIS_FILE'
+# Note: no key says the rotary base, so that the framework's --rotary-base 10000 stands; Llama 3 needs --rotary-base 500000.
+# Note: --vocab-size 128255 is one less than model.vocab=128256, for NullTokenizer adds one; with a tokenizer of your own leave both out.
+# Note: it ends after --train-iters 20 and saves nothing: give --train-iters, --save and --load behind the script's name, where the last of equal flags counts.
 set -euo pipefail
 MEGATRON=${MEGATRON:-.}  # its checkout
 NNODES=${NNODES:-2048}
@@ -40,6 +45,8 @@ PARALLEL_ARGS=(
     --num-virtual-stages-per-pipeline-rank 4
     --account-for-embedding-in-pipeline-split
     --account-for-loss-in-pipeline-split
+    --overlap-grad-reduce
+    --overlap-param-gather
 )
 
 TRAINING_ARGS=(
