@@ -13,6 +13,7 @@ from points import configs
 
 from pipesim import compose
 from pipesim.checks import Invalid
+from pipesim.report.document import Table
 from pipesim.schedules import make_schedule, schedule_names
 from pipesim.schedules.action import Schedule
 from pipesim.simulate import simulate
@@ -165,6 +166,16 @@ def test_the_report_tells_the_step_schedules_ranks_and_replicas(done: Any) -> No
     lines = done.files["steps.csv"].splitlines()
     assert len(lines) == 201
     assert len(lines[1].split(",")) == 5
+
+
+def test_schedules_of_other_stages_take_a_balanced_partition_and_the_table_says_so() -> None:
+    written = "parallel.partition=[18,17,17,20]"
+    found = jitter(asked(written, "task.jitter.schedules=[gpipe,zbv]"))
+    tables = [each for section in found.document.sections for each in section.blocks if isinstance(each, Table)]
+    table = next(each for each in tables if each.title.startswith("Schedules under chance"))
+    assert {row[0] for row in table.rows} == {"1f1b", "gpipe", "zbv"}
+    assert "takes parallel.partition=balanced" in table.note
+    assert {row["schedule"]: tuple(row["stage_units"]) for row in found.rows}["gpipe"] == (18, 17, 17, 20)
 
 
 def test_without_chance_the_report_s_step_is_the_estimate() -> None:

@@ -20,13 +20,14 @@ FIGURES = (
 )  # fmt: skip
 
 
-def page(told: Jittered) -> Document:
+def page(told: Jittered, of_schedules: str) -> Document:
+    """``of_schedules`` is a note to their table."""
     row = told.layout.row
     return Document(
         title=f"Jitter: {row['model']} on {row['gpus']} GPUs of {row['cluster']}: {layout_name(row)}",
         sections=(
             Section(title="Answer", blocks=(_answer(told), _step(told), Observations(title="Observations", claims=_claims(told)))),
-            Section(title="Schedules", blocks=(_schedules(told), *_cannot(told), _curves(told))),
+            Section(title="Schedules", blocks=(_schedules(told, of_schedules), *_cannot(told), _curves(told))),
             Section(title="One slow rank", blocks=(_ranks(told), _ranks_chart(told))),
             Section(title="Data-parallel replicas", blocks=(_replicas(told),)),
             *((Section(title="If the spread is another", blocks=(_spreads(told),)),) if told.spreads else ()),
@@ -113,7 +114,7 @@ def _claims(told: Jittered) -> tuple[str, ...]:
     return tuple(claims)
 
 
-def _schedules(told: Jittered) -> Table:
+def _schedules(told: Jittered, note: str) -> Table:
     columns = (Column(title="schedule"), Column(title="v", kind="count"), *FIGURES, Column(title="fits", kind="flag"))
     runs = _runnable(told)
     rows = tuple(
@@ -121,7 +122,9 @@ def _schedules(told: Jittered) -> Table:
         for each, steps_s in runs
     )
     asked = frozenset(i for i, (each, _) in enumerate(runs) if each.row is told.layout.row)
-    return Table(title="Schedules under chance, fastest on average first", columns=columns, rows=rows, emphasis=asked)
+    return Table(
+        title="Schedules under chance, fastest on average first", columns=columns, rows=rows, emphasis=asked, note=note
+    )
 
 
 def _cannot(told: Jittered) -> list[str]:
