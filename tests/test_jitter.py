@@ -201,6 +201,7 @@ def test_the_last_of_more_replicas_is_the_order_statistic_of_one() -> None:
     uniform = np.random.default_rng(5).random((4, 5000))
     found = dict(jittered._by_replicas(uniform, 2.0))
     assert sorted(found) == [1, 2, 4, 8, 16, 32]
+    assert (found[4] == uniform.max(axis=0) + 2.0).all()  # the step itself, not other draws of it
     for replicas, steps_s in found.items():  # the mean of the largest of k uniform numbers is k / (k + 1)
         assert steps_s.mean() == pytest.approx(2 + replicas / (replicas + 1), abs=0.01)
 

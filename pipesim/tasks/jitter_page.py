@@ -102,7 +102,8 @@ def _claims(told: Jittered) -> tuple[str, ...]:
     least = f"{show(mildest.alone, 'percent')} (rank {mildest.rank}) to " if len(told.ranks) > 1 else ""
     claims.append(
         f"One rank {told.slow_factor:g} times as slow makes a step {least}{show(worst.alone, 'percent')} (rank {worst.rank}) "
-        "longer where nothing else varies."
+        f"longer where nothing else varies; with chance, which is what a straggler costs, rank {worst.rank} makes it "
+        f"{show(worst.drawn, 'percent')} longer on average."
     )
     (fewest, first_s), (largest, last_s) = told.replicas[0], told.replicas[-1]
     if largest > fewest:
@@ -154,6 +155,8 @@ def _ranks(told: Jittered) -> Table:
     return Table(
         title=f"What one rank costs that is {told.slow_factor:g} times as slow, in one replica", columns=columns,
         rows=tuple((each.rank, each.alone, each.drawn) for each in told.ranks),
+        note="A rank is one of the pipeline's: its t x c GPUs, which wait for the slowest among them. The last column is what a "
+        "straggler really costs: part of its slowness hides behind other replicas that chance has made late.",
     )  # fmt: skip
 
 
