@@ -15,7 +15,7 @@ from pipesim import compose, config, legality
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.launch import rules
-from pipesim.plan import counterfactual, explain, grid, micro_batches, restage
+from pipesim.plan import counterfactual, explain, grid, micro_batches, restage, sensitivity
 from pipesim.plan.counterfactual import COSTS
 from pipesim.plan.explain import Explained
 from pipesim.plan.space import with_values
@@ -415,3 +415,11 @@ def test_a_partition_of_null_is_told_with_the_nearest() -> None:
     said = refused("task.explain.against={parallel.partition: null}")
     assert said.startswith("task.explain.against: parallel.partition=null must be balanced, even, ")
     assert said.endswith("Nearest: balanced.")
+
+
+def test_only_changes_that_shorten_the_step_are_told_to_ease_a_cost() -> None:
+    every = found()
+    told = [each.easing for each in every.costs]
+    told += [sensitivity.of_keys(every.neighbours, keys) for _, keys in explain_tables.FREEDOMS.values()]
+    assert any(told)
+    assert all(each.per_token < 0 for each in told if each is not None)

@@ -266,7 +266,8 @@ def test_bloom_s_neighbours_of_five_tensor_ranks_are_named() -> None:
 def test_a_long_partition_is_told_short_with_a_nearest_that_can_be_typed() -> None:
     told, *_ = problems(point(partition=(3, *(2,) * 33, 3), p=32))
     assert told == (
-        "parallel.partition=[3, 2, 2, … 31 more …, 3] has 35 entries, but parallel.p=32 x parallel.v=1 makes 32 stages. Nearest: balanced."
+        "parallel.partition=[3, 2, 2, … 31 more …, 3] has 35 entries, but parallel.p=32 x "
+        "parallel.v=1 makes 32 stages. Nearest: balanced."
     )
 
 

@@ -167,10 +167,10 @@ def _machines(config: Config) -> Iterator[Change]:
 
 def easing(found: Sequence[Neighbour], share: Callable[[Row], float], before: Row) -> Neighbour | None:
     """Of what has a tenth less of a share or more, and takes off half or more of what any takes off: see ``fastest``."""
-    real = [each for each in found if each.change.real and each.runs]
-    now, least = share(before), min((share(each.row) for each in real), default=0.0)
+    able = _faster(found)
+    now, least = share(before), min((share(each.row) for each in able), default=0.0)
     most = min((1 - TENTH) * now, (least + now) / 2)
-    return fastest([each for each in real if share(each.row) <= most])
+    return fastest([each for each in able if share(each.row) <= most])
 
 
 def of_keys(found: Sequence[Neighbour], keys: Sequence[str]) -> Neighbour | None:
@@ -179,12 +179,14 @@ def of_keys(found: Sequence[Neighbour], keys: Sequence[str]) -> Neighbour | None
 
 
 def fastest(found: Sequence[Neighbour]) -> Neighbour | None:
-    """Of real changes that fit. One that the framework cannot run is taken only if it alone gains anything."""
-    real = [each for each in found if each.change.real and each.runs]
-    able = [each for each in real if not each.framework]
-    first = min(able, key=pace, default=None)
-    other = min(real, key=pace, default=None)
-    return other if first is None or (other is not None and pace(other) < 0 <= pace(first)) else first
+    """Of real changes that fit and make the step shorter. One that the framework cannot run is taken only if no other does."""
+    faster = _faster(found)
+    able = [each for each in faster if not each.framework]
+    return min(able or faster, key=pace, default=None)
+
+
+def _faster(found: Sequence[Neighbour]) -> list[Neighbour]:
+    return [each for each in found if each.change.real and each.runs and pace(each) < 0]
 
 
 def pace(neighbour: Neighbour) -> float:
