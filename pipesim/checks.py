@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
 MAX_INT = 10**12
@@ -84,6 +84,21 @@ def suggest(wanted: str, options: Iterable[str]) -> str:
 def alike(wanted: str, options: Iterable[str]) -> list[str]:
     """At most three of the options, those most like what was typed first."""
     return difflib.get_close_matches(wanted, list(options), n=3, cutoff=0.5)
+
+
+MOST_LISTED = 16
+"""Entries of a list that a message tells in full."""
+
+
+def listed(values: Sequence[object]) -> str:
+    """A list as a message tells it: the first three, how many more and the last where it is long.
+
+    >>> listed([2] * 47 + [1])
+    '[2, 2, 2, … 44 more …, 1]'
+    """
+    if len(values) <= MOST_LISTED:
+        return str(list(values))
+    return f"[{', '.join(map(str, values[:3]))}, … {len(values) - 4} more …, {values[-1]}]"
 
 
 def divisors(n: int) -> Iterator[int]:

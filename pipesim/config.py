@@ -264,7 +264,8 @@ def _layout(conf: Mapping[str, Any], layers: int) -> specs.ParallelLayout:
     if isinstance(partition, list):
         values["partition"] = tuple(partition)
     elif not isinstance(partition, str):
-        raise Invalid([f"parallel.partition={partition!r} must be {specs.PARTITIONS}."])
+        said = "null" if partition is None else repr(partition)
+        raise Invalid([f"parallel.partition={said} must be {specs.PARTITIONS}. Nearest: balanced."])
     elif megatron_layout.is_meant(partition):
         values["partition"] = megatron_layout.partition(partition, layers)
     return specs.ParallelLayout(**values)

@@ -15,7 +15,7 @@ from pipesim import compose, config, legality
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.launch import rules
-from pipesim.plan import counterfactual, explain, grid, micro_batches, sensitivity
+from pipesim.plan import counterfactual, explain, grid, micro_batches, restage, sensitivity
 from pipesim.plan.counterfactual import COSTS
 from pipesim.plan.explain import Explained
 from pipesim.plan.space import with_values
@@ -382,7 +382,44 @@ def test_the_best_fix_is_one_that_a_user_has_a_key_for() -> None:
     assert all(line[3] for line in rows[:-1])
 
 
-def test_neighbours_of_degrees_keep_no_partition_of_other_stages() -> None:
-    conf, point, row = asked("parallel.partition=[7,5,6,6,6,6,6,6,6,6,6,6]")
-    halved = next(each for each in sensitivity.changes(conf, point, row) if each.name == "half of p, twice t")
-    assert halved.values["parallel.partition"] == "balanced"
+WRITTEN = ("parallel.partition=[7,5,6,6,6,6,6,6,6,6,6,6]",)
+"""For the twelve stages of BLOOM's layout."""
+
+
+def test_a_partition_gives_way_to_balanced_exactly_where_a_change_makes_another_number_of_stages() -> None:
+    every = found(*WRITTEN)
+    for each in every.neighbours:
+        other = {"parallel.p", "parallel.v", "schedule.name"} & each.change.values.keys()
+        if each.per_token is not None and not each.change.name.startswith("a layer"):
+            gives_way = each.change.values.get("parallel.partition") == "balanced"
+            assert gives_way == (each.row["p"] * each.row["v"] != 12), each.change
+            assert other or not gives_way
+    assert {"half of p, twice t", "schedule zbv"} <= {each.change.name for each in every.neighbours if each.per_token}
+    assert not any("entries" in (each.row["reason"] or "") for each in every.neighbours)
+    zbv = next(each for each in every.neighbours if each.change.name == "schedule zbv")
+    assert "parallel.partition=balanced" in explain_words.typed(zbv)
+    assert "takes parallel.partition=balanced" in explain_tables.runs(every).note
+    assert "balanced" not in explain_tables.runs(found()).note
+
+
+def test_what_is_held_against_a_layout_with_a_partition_of_its_own_may_have_other_stages() -> None:
+    text = markdown.to_markdown(done(*WRITTEN, "task.explain.against={parallel.t: 8, parallel.p: 6}").document)
+    assert "what has another number takes parallel.partition=balanced." in " ".join(text.split())
+    same = done(*WRITTEN, "task.explain.against={parallel.zero: 0}").document
+    assert not any(section.blocks[1] == restage.NOTE for section in same.sections)
+    own = "task.explain.against={parallel.t: 8, parallel.p: 6, parallel.partition: [36, 36]}"
+    assert "has 2 entries, but parallel.p=6 x parallel.v=1 makes 6 stages" in refused(*WRITTEN, own)
+
+
+def test_a_partition_of_null_is_told_with_the_nearest() -> None:
+    said = refused("task.explain.against={parallel.partition: null}")
+    assert said.startswith("task.explain.against: parallel.partition=null must be balanced, even, ")
+    assert said.endswith("Nearest: balanced.")
+
+
+def test_only_changes_that_shorten_the_step_are_told_to_ease_a_cost() -> None:
+    every = found()
+    told = [each.easing for each in every.costs]
+    told += [sensitivity.of_keys(every.neighbours, keys) for _, keys in explain_tables.FREEDOMS.values()]
+    assert any(told)
+    assert all(each.per_token < 0 for each in told if each is not None)

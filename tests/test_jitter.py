@@ -13,6 +13,7 @@ from points import configs
 
 from pipesim import compose
 from pipesim.checks import Invalid
+from pipesim.report.document import Table
 from pipesim.schedules import make_schedule, schedule_names
 from pipesim.schedules.action import Schedule
 from pipesim.simulate import simulate
@@ -167,6 +168,16 @@ def test_the_report_tells_the_step_schedules_ranks_and_replicas(done: Any) -> No
     assert len(lines[1].split(",")) == 5
 
 
+def test_schedules_of_other_stages_take_a_balanced_partition_and_the_table_says_so() -> None:
+    written = "parallel.partition=[18,17,17,20]"
+    found = jitter(asked(written, "task.jitter.schedules=[gpipe,zbv]"))
+    tables = [each for section in found.document.sections for each in section.blocks if isinstance(each, Table)]
+    table = next(each for each in tables if each.title.startswith("Schedules under chance"))
+    assert {row[0] for row in table.rows} == {"1f1b", "gpipe", "zbv"}
+    assert "takes parallel.partition=balanced" in table.note
+    assert {row["schedule"]: tuple(row["stage_units"]) for row in found.rows}["gpipe"] == (18, 17, 17, 20)
+
+
 def test_without_chance_the_report_s_step_is_the_estimate() -> None:
     found = jitter(asked("task.jitter.spread=0", "task.jitter.hop_spread=0", "task.jitter.schedules=[]"))
     values = {float(line.split(",")[1]) for line in str(found.files["steps.csv"]).splitlines()[1:]}
@@ -190,6 +201,7 @@ def test_the_last_of_more_replicas_is_the_order_statistic_of_one() -> None:
     uniform = np.random.default_rng(5).random((4, 5000))
     found = dict(jittered._by_replicas(uniform, 2.0))
     assert sorted(found) == [1, 2, 4, 8, 16, 32]
+    assert (found[4] == uniform.max(axis=0) + 2.0).all()  # the step itself, not other draws of it
     for replicas, steps_s in found.items():  # the mean of the largest of k uniform numbers is k / (k + 1)
         assert steps_s.mean() == pytest.approx(2 + replicas / (replicas + 1), abs=0.01)
 

@@ -263,6 +263,14 @@ def test_bloom_s_neighbours_of_five_tensor_ranks_are_named() -> None:
     assert "model.vocab" not in named  # 250880 = 5 x 50176
 
 
+def test_a_long_partition_is_told_short_with_a_nearest_that_can_be_typed() -> None:
+    told, *_ = problems(point(partition=(3, *(2,) * 33, 3), p=32))
+    assert told == (
+        "parallel.partition=[3, 2, 2, … 31 more …, 3] has 35 entries, but parallel.p=32 x "
+        "parallel.v=1 makes 32 stages. Nearest: balanced."
+    )
+
+
 def test_an_even_partition_is_refused_where_units_do_not_divide() -> None:
     (problem,) = problems(point(t=1, p=16, d=1, partition="even"))
     assert problem.startswith("parallel.p=16 x parallel.v=1 does not divide 72 units (embedding, 70 layers, head)")

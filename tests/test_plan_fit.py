@@ -117,6 +117,13 @@ def test_an_explicit_d_gives_way_to_other_degrees() -> None:
     assert settings(found("parallel.t=2"), "t") == {"parallel.t": 4}
 
 
+def test_a_written_partition_gives_way_to_other_stages() -> None:
+    config = plain("parallel.partition=[7,5,6,6,6,6,6,6,6,6,6,6]")
+    more, same = evaluated(config, [{"parallel.p": 24}, {"parallel.t": 8}])
+    assert (more["status"], more["p"]) == ("ok", 24)
+    assert same["imbalance"] > evaluated(plain(), [{"parallel.t": 8}])[0]["imbalance"]
+
+
 @pytest.mark.slow
 def test_more_virtual_stages_make_an_interleaved_pipeline_fit() -> None:
     """A user's 70B fine-tune ran out of memory with v=5 and ran with v=10 (NVIDIA-NeMo/Megatron-Bridge pull 3107): rank 0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipesim import schedules
-from pipesim.checks import divisors, nearest_divisors
+from pipesim.checks import MOST_LISTED, divisors, listed, nearest_divisors
 from pipesim.costs.columns import distinct
 from pipesim.costs.compute import FLASH_KERNELS
 from pipesim.costs.stage import balanced_partition
@@ -177,8 +177,7 @@ def _partition(point: Point) -> list[str]:
     if not isinstance(partition, str):
         problems = _explicit_partition(partition, units, degrees, whole)
         if point.costs.kind == "lecture" and len(set(partition)) > 1:
-            nearest = f"Nearest: {list(balanced_partition(units, stages))}."
-            problems.append(f"parallel.partition={list(partition)} is uneven; {_LECTURE}. {nearest}")
+            problems.append(f"parallel.partition={listed(partition)} is uneven; {_LECTURE}. {_balanced(units, stages)}")
         return problems
     if units % stages and (partition == "even" or point.costs.kind == "lecture"):
         divides = list(divisors(units))
@@ -191,8 +190,7 @@ def _partition(point: Point) -> list[str]:
 def _explicit_partition(partition: Sequence[int], units: int, degrees: Mapping[str, int], whole: str) -> list[str]:
     problems = []
     stages = math.prod(degrees.values())
-    named = f"parallel.partition={list(partition)}"
-    nearest = f"Nearest: {list(balanced_partition(units, stages))}."
+    named, nearest = f"parallel.partition={listed(partition)}", _balanced(units, stages)
     if len(partition) != stages:
         problems.append(
             f"{named} has {len(partition)} entries, but {_product(degrees)} makes {stages} stages. {nearest}"
@@ -202,6 +200,11 @@ def _explicit_partition(partition: Sequence[int], units: int, degrees: Mapping[s
             f"{named} places {sum(partition)} units, but the model has {whole}{_lost(partition, units)}. {nearest}"
         )
     return problems
+
+
+def _balanced(units: int, stages: int) -> str:
+    """In full where that is short enough to type."""
+    return f"Nearest: {list(balanced_partition(units, stages)) if stages <= MOST_LISTED else 'balanced'}."
 
 
 def _lost(partition: Sequence[int], units: int) -> str:
@@ -283,7 +286,7 @@ def _recompute(point: Point) -> list[str]:
     again, stages = point.training.recompute_layers, point.layout.p * (point.layout.v or 1)
     if again is None:
         return []
-    named = f"training.recompute_layers={list(again) if isinstance(again, tuple) else again}"
+    named = f"training.recompute_layers={listed(again) if isinstance(again, tuple) else again}"
     problems = []
     if point.training.recompute == "none":
         problems.append(
@@ -293,7 +296,7 @@ def _recompute(point: Point) -> list[str]:
     if isinstance(again, tuple) and len(again) != stages:
         problems.append(
             f"{named} has {len(again)} entries, but parallel.p={point.layout.p} x parallel.v={point.layout.v} makes {stages} "
-            f"stages. Nearest: {[*again, *[again[-1] if again else 0] * stages][:stages]}."
+            f"stages. Nearest: {[*again, *[again[-1] if again else 0] * stages][:stages] if stages <= MOST_LISTED else 'null'}."
         )
     return problems
 

@@ -26,7 +26,7 @@ class Cost(NamedTuple):
     gone_s: float | None
     """None of computing itself."""
     easing: Neighbour | None
-    """A real change that fits and takes much off it, whatever else it costs: see ``sensitivity.easing``."""
+    """A real change that fits and takes much off it, and makes the step shorter: see ``sensitivity.easing``."""
 
 
 class Limits(NamedTuple):

@@ -14,6 +14,7 @@ from pipesim.checks import Invalid
 from pipesim.launch import rules
 from pipesim.plan.asked import NUMBERS, groups
 from pipesim.plan.grid import table
+from pipesim.plan.restage import freed
 from pipesim.plan.space import Axis, Config, Slice, Space, with_values
 from pipesim.point_id import ASKED, leaves
 from pipesim.results.schema import Row
@@ -101,11 +102,11 @@ def _by_size(tried: _Tried) -> tuple[float, float]:
 
 
 def evaluated(config: Config, settings: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """A row for each of the settings of dotted keys, in their order; an explicit d follows the other degrees."""
+    """A row for each of the settings of dotted keys, in their order; what was written for other degrees follows them."""
     spaces: dict[str, tuple[Config, list[tuple[Any, ...]], list[int]]] = {}
     numbers = dict(leaves({part: config[part] for part in ("parallel", "training")}))
     for place, each in enumerate(settings):
-        changed = _with_d(config, each)
+        changed = _followed(config, each)
         words = {key: value for key, value in changed.items() if key not in NUMBERS}
         _, values, places = spaces.setdefault(repr(sorted(words.items())), (with_values(config, words), [], []))
         values.append(tuple(changed.get(key, numbers[key]) for key in NUMBERS))
@@ -117,6 +118,11 @@ def evaluated(config: Config, settings: Sequence[Mapping[str, Any]]) -> list[Row
             for at, row in zip(group.at.tolist(), table(group, details=False).to_pylist(), strict=True):
                 found[places[at]] = row
     return found
+
+
+def _followed(config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """With what gives way to them, and d."""
+    return {**freed(config, with_values(config, settings)), **_with_d(config, settings)}
 
 
 def _with_d(config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,7 +217,7 @@ def _first(config: Config, tried: Sequence[_Tried]) -> Iterator[Change]:
     own = [(choice, row) for choice, row in tried if row["status"] == "ok"]
     known = set(_framework_problems(config)) if own else set()
     for choice, row in own:
-        settings = _with_d(config, choice.settings)
+        settings = _followed(config, choice.settings)
         if set(_framework_problems(with_values(config, settings))) <= known:
             asked = dict(leaves({part: config[part] for part in ASKED}))
             shown = {key: value for key, value in settings.items() if value != asked[key]}

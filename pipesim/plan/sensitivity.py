@@ -10,6 +10,7 @@ from pipesim import legality
 from pipesim.checks import divisors
 from pipesim.launch import rules
 from pipesim.plan import grid
+from pipesim.plan.restage import freed
 from pipesim.plan.space import Config, with_values
 from pipesim.results.schema import Row
 from pipesim.schedules import schedule_names
@@ -49,7 +50,7 @@ def neighbours(config: Config, point: Point, row: Row) -> list[Neighbour]:
     """Of a plain config, its resolved point and its row with details: the fastest first, then what does not fit, in rising
     memory, then what breaks a rule.
     """
-    asked = [each for change in changes(config, point, row) if (each := _without_same(config, change)).values]
+    asked = [each for change in changes(config, point, row) if (each := _alone(config, change)).values]
     rows = grid.rows([with_values(config, each.values) for each in asked], details=False)
     found = [_neighbour(config, change, other, row) for change, other in zip(asked, rows, strict=True)]
     return sorted(found, key=lambda each: (not each.runs, each.per_token is None, each.per_token or 0.0))
@@ -57,14 +58,15 @@ def neighbours(config: Config, point: Point, row: Row) -> list[Neighbour]:
 
 def changes(config: Config, point: Point, row: Row) -> Iterator[Change]:
     yield from _batches(point)
-    yield from _degrees(config, point)
+    yield from _degrees(point)
     yield from _partitions(row)
     yield from _recipes(point)
     yield from _machines(config)
 
 
-def _without_same(config: Config, change: Change) -> Change:
-    """With the keys alone that really change."""
+def _alone(config: Config, change: Change) -> Change:
+    """With the keys alone that really change, and what gives way to them."""
+    change = change._replace(values=freed(config, with_values(config, change.values)) | change.values)
     now = {key: config[key.split(".")[0]][key.split(".")[1]] for key in change.values}
     return change._replace(values={key: value for key, value in change.values.items() if value != now[key]})
 
@@ -101,15 +103,15 @@ PAIRS = (("t", "p"), ("t", "d"), ("p", "d"))
 """Degrees that take over each other's GPUs."""
 
 
-def _degrees(config: Config, point: Point) -> Iterator[Change]:
+def _degrees(point: Point) -> Iterator[Change]:
     layout = point.layout
     pairs = [*PAIRS, *((("c", "d"), ("c", "t")) if layout.c > 1 else ())]
     for pair in pairs:
         for less, more in (pair, pair[::-1]):
             halved, doubled = getattr(layout, less), getattr(layout, more)
             if halved % 2 == 0:
-                values = _refilled(config, {f"parallel.{less}": halved // 2, f"parallel.{more}": 2 * doubled})
-                yield Change(f"half of {less}, twice {more}", values)
+                values = {f"parallel.{less}": halved // 2, f"parallel.{more}": 2 * doubled}
+                yield Change(f"half of {less}, twice {more}", {"parallel.d": None, **values})
     if point.model.moe is not None:
         for e in (layout.e // 2, 2 * layout.e):
             if e:
@@ -117,17 +119,7 @@ def _degrees(config: Config, point: Point) -> Iterator[Change]:
     if FAMILIES[point.schedule].free_v if point.schedule in FAMILIES else False:
         now = layout.v or 1
         for v in dict.fromkeys(v for v in (now - 1, now + 1, now // 2, 2 * now) if v):
-            yield Change(f"v {v}", _refilled(config, {"parallel.v": v}))
-
-
-def _refilled(config: Config, values: Mapping[str, Any]) -> dict[str, Any]:
-    """With as many data ranks as are left, and no partition or recomputation that was written for other stages."""
-    written: dict[str, Any] = {} if "parallel.v" in values else {"parallel.d": None}
-    if isinstance(config["parallel"]["partition"], list):
-        written["parallel.partition"] = "balanced"
-    if isinstance(config["training"]["recompute_layers"], list):
-        written["training.recompute_layers"] = None
-    return {**written, **values}
+            yield Change(f"v {v}", {"parallel.v": v})
 
 
 def _partitions(row: Row) -> Iterator[Change]:
@@ -177,10 +169,10 @@ def _machines(config: Config) -> Iterator[Change]:
 
 def easing(found: Sequence[Neighbour], share: Callable[[Row], float], before: Row) -> Neighbour | None:
     """Of what has a tenth less of a share or more, and takes off half or more of what any takes off: see ``fastest``."""
-    real = [each for each in found if each.change.real and each.runs]
-    now, least = share(before), min((share(each.row) for each in real), default=0.0)
+    able = _faster(found)
+    now, least = share(before), min((share(each.row) for each in able), default=0.0)
     most = min((1 - TENTH) * now, (least + now) / 2)
-    return fastest([each for each in real if share(each.row) <= most])
+    return fastest([each for each in able if share(each.row) <= most])
 
 
 def of_keys(found: Sequence[Neighbour], keys: Sequence[str]) -> Neighbour | None:
@@ -189,12 +181,14 @@ def of_keys(found: Sequence[Neighbour], keys: Sequence[str]) -> Neighbour | None
 
 
 def fastest(found: Sequence[Neighbour]) -> Neighbour | None:
-    """Of real changes that fit. One that the framework cannot run is taken only if it alone gains anything."""
-    real = [each for each in found if each.change.real and each.runs]
-    able = [each for each in real if not each.framework]
-    first = min(able, key=pace, default=None)
-    other = min(real, key=pace, default=None)
-    return other if first is None or (other is not None and pace(other) < 0 <= pace(first)) else first
+    """Of real changes that fit and make the step shorter. One that the framework cannot run is taken only if no other does."""
+    faster = _faster(found)
+    able = [each for each in faster if not each.framework]
+    return min(able or faster, key=pace, default=None)
+
+
+def _faster(found: Sequence[Neighbour]) -> list[Neighbour]:
+    return [each for each in found if each.change.real and each.runs and pace(each) < 0]
 
 
 def pace(neighbour: Neighbour) -> float:

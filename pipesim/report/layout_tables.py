@@ -270,6 +270,12 @@ def idle(row: Row, idle_s: Mapping[str, float], say: Say) -> Table:
 
 
 def pipeline(row: Row, lower_bound_s: float, say: Say) -> Table:
+    blocks = not row["hop_s"] and bool(row["pp_exposed_s"])
+    figures = (row["makespan_s"], lower_bound_s, row["bubble_fraction"], row["bubble_overhead"])
+    note = say(
+        "One send has no figure: sends of this stack block, and stages stand still for them, which is in their times.",
+        "不列一次传输：此栈的传输会阻塞，各段停下等待，时间已计入各段。",
+    )
     return Table(
         title=say("The simulated pipeline", "模拟的流水线"),
         columns=(
@@ -277,7 +283,8 @@ def pipeline(row: Row, lower_bound_s: float, say: Say) -> Table:
             Column(title=say("lower bound", "下界"), kind="seconds"),
             Column(title=say("bubble fraction (idle/total)", "气泡占比（空闲/总）"), kind="percent"),
             Column(title=say("bubble overhead (idle/useful)", "气泡开销（空闲/有用）"), kind="percent"),
-            Column(title=say("one send", "一次传输"), kind="seconds"),
+            *(() if blocks else (Column(title=say("one send", "一次传输"), kind="seconds"),)),
         ),
-        rows=((row["makespan_s"], lower_bound_s, row["bubble_fraction"], row["bubble_overhead"], row["hop_s"]),),
+        rows=(figures if blocks else (*figures, row["hop_s"]),),
+        note=note if blocks else "",
     )

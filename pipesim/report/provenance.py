@@ -45,7 +45,7 @@ def details(manifest: Mapping[str, Any], say: Say) -> Section:
 def _behind(manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], say: Say) -> Iterator[str | Table]:
     """Of full costs: how many measured runs their constants come from, and how far off comparable ones are."""
     priced = sorted({str(row["stack"]) for row in rows if row["costs"] == "full"})
-    known: list[Mapping[str, Any]] = manifest.get("evidence", [])
+    known = [each for each in manifest.get("evidence", []) if each["step_times"] or each["memories"]]
     conf = _config_of(manifest).get("stack", {})
     base = conf.get("based_on")
     for stack in priced:

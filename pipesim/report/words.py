@@ -168,7 +168,9 @@ def layout_name(row: Mapping[str, Any], varied: Collection[str] = ("micro_batch"
         "sequence_parallel": "SP" if row["sequence_parallel"] else "", "seq_length": f"s{row['seq_length']}",
     }  # fmt: skip
     words = ("schedule", "recompute", "attention", "precision", "stack", "costs", "model", "cluster", "settings")
-    more = [signs[name] for name in signs if name in varied] + [str(row[name]) for name in words if name in varied]
+    more = [signs[name] for name in signs if name in varied] + [
+        str(row[name] or "") for name in words if name in varied
+    ]
     return " ".join([f"t{row['t']} p{row['p']} d{row['d'] or '?'}{degrees}", *filter(None, more)])
 
 

@@ -10,6 +10,8 @@ from pipesim import errors, legality
 from pipesim.checks import Invalid
 from pipesim.plan import grid, micro_batches
 from pipesim.plan.explain import difference, explained
+from pipesim.plan.restage import NOTE, PARTITION, freed
+from pipesim.plan.space import with_values
 from pipesim.results.schema import Row
 from pipesim.tasks import Done
 from pipesim.tasks.explain_page import Other, page
@@ -40,10 +42,12 @@ def explain(config: Mapping[str, Any]) -> Done:
 def _against(config: Mapping[str, Any], values: Mapping[str, Any], row: Row) -> Other:
     if not isinstance(values, Mapping) or not values:
         raise Invalid([f"{AGAINST}={values!r} must be keys and values. Nearest: '{{parallel.t: 8, parallel.p: 6}}'."])
-    other = _row(_changed(config, values), f"{AGAINST}: ")
+    changed = _changed(config, values)
+    gives_way = {} if PARTITION in values else freed(config, changed)
+    other = _row(with_values(changed, gives_way), f"{AGAINST}: ")
     if other["model"] != row["model"]:
         raise Invalid([f"{AGAINST}: model={other['model']} is another model. Nearest: model={row['model']}."])
-    return Other(other, difference(row, other))
+    return Other(other, difference(row, other), (NOTE,) if PARTITION in gives_way else ())
 
 
 def _changed(config: Mapping[str, Any], values: Mapping[str, Any]) -> Mapping[str, Any]:

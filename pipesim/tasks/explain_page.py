@@ -20,6 +20,8 @@ class Other(NamedTuple):
 
     row: Row
     difference: Difference
+    notes: tuple[str, ...]
+    """What is set beside what was asked."""
 
 
 def page(found: Explained, fewest: Mapping[str, Enough], share: float, other: Other | None) -> Document:
@@ -50,6 +52,7 @@ def _against(row: Row, other: Other) -> Section:
         title=f"Against {names[1]}",
         blocks=(
             words.against(row, other.row, difference),
+            *other.notes,
             tables.compared(row, other.row),
             tables.apart("seconds", difference, names),
             tables.apart("bytes", difference, names),

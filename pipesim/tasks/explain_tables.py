@@ -8,6 +8,7 @@ from typing import Literal
 
 from pipesim.plan.explain import Difference, Explained
 from pipesim.plan.micro_batches import Enough
+from pipesim.plan.restage import NOTE, PARTITION
 from pipesim.plan.sensitivity import Neighbour, of_keys, pace
 from pipesim.report.document import Axis, Bars, Cell, Column, Curves, Line, Table
 from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, layout_name
@@ -100,8 +101,12 @@ def runs(found: Explained) -> Table:
         ),
         rows=tuple(line for _, line in lines),
         emphasis=frozenset(k for k, (_, line) in enumerate(lines) if line[0] == AS_IT_IS),
-        note="Step then: for the same tokens, below 0 is faster.",
+        note="Step then: for the same tokens, below 0 is faster." + (f" {NOTE}" if _restaged(found) else ""),
     )  # fmt: skip
+
+
+def _restaged(found: Explained) -> bool:
+    return any(each.change.values.get(PARTITION) == "balanced" for each in found.neighbours)
 
 
 def _figures(row: Row) -> tuple[Cell, ...]:

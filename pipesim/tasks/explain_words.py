@@ -98,7 +98,7 @@ def _bubble(found: Explained, bubble: Cost) -> str:
     said = f"{bound}: half the bubble saves {_of_step(row, bubble.own_s)}, {seconds(bubble.halved_s)} a step."
     shorter = _more_micro_batches(found) or bubble.easing
     if shorter is None:
-        return f"{said} No neighbouring layout that fits has a bubble a tenth smaller."
+        return f"{said} No neighbouring layout that fits has a bubble a tenth smaller and a shorter step."
     other, name = shorter.row, shorter.change.name
     before, after = row["bubble_fraction"], other["bubble_fraction"]
     alone, gained = (1 - after) / (1 - before), other["tokens_per_s"] / row["tokens_per_s"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipesim import config as configs
 from pipesim import legality
 from pipesim.checks import Checks, suggest
 from pipesim.plan import grid
+from pipesim.plan.restage import NOTE, freed, is_written
+from pipesim.plan.space import with_values
 from pipesim.results.schema import Row
 from pipesim.schedules import canonical_name, schedule_names
 from pipesim.simulate.jitter import Chance
@@ -29,7 +31,7 @@ def jitter(config: Mapping[str, Any]) -> Done:
     chance = Chance(**{key: float(asked[key]) for key in ("spread", "hop_spread", "stall_probability", "stall_s")})
     found = drawn(layout, chance, asked, point, _others(config, asked, row))
     rows = [row, *(each.row for each in found.schedules[1:])]
-    return Done(document=page(found), rows=rows, files={"steps.csv": _csv(found.schedules)})
+    return Done(document=page(found, _note(config, row, rows)), rows=rows, files={"steps.csv": _csv(found.schedules)})
 
 
 def _others(config: Mapping[str, Any], asked: Mapping[str, Any], row: Row) -> list[tuple[str, Row]]:
@@ -41,9 +43,15 @@ def _others(config: Mapping[str, Any], asked: Mapping[str, Any], row: Row) -> li
     for name in names:
         own = {**config, "schedule": {**schedule, "name": name}}
         free = {**own, "parallel": {**config["parallel"], "v": None}}
-        as_asked, as_made = grid.rows([own, free])
+        as_asked, as_made = grid.rows([with_values(each, freed(config, each)) for each in (own, free)])
         found.append((name, as_made if as_asked["status"] == "invalid" else as_asked))
     return found
+
+
+def _note(config: Mapping[str, Any], row: Row, others: Iterable[Row]) -> str:
+    """That a partition of the user's own gave way, where it did."""
+    stages = {each["p"] * each["v"] for each in others} - {row["p"] * row["v"]}
+    return NOTE if stages and is_written(config) else ""
 
 
 def _check(asked: Mapping[str, Any], point: Point) -> None:

@@ -20,13 +20,14 @@ FIGURES = (
 )  # fmt: skip
 
 
-def page(told: Jittered) -> Document:
+def page(told: Jittered, of_schedules: str) -> Document:
+    """``of_schedules`` is a note to their table."""
     row = told.layout.row
     return Document(
         title=f"Jitter: {row['model']} on {row['gpus']} GPUs of {row['cluster']}: {layout_name(row)}",
         sections=(
             Section(title="Answer", blocks=(_answer(told), _step(told), Observations(title="Observations", claims=_claims(told)))),
-            Section(title="Schedules", blocks=(_schedules(told), *_cannot(told), _curves(told))),
+            Section(title="Schedules", blocks=(_schedules(told, of_schedules), *_cannot(told), _curves(told))),
             Section(title="One slow rank", blocks=(_ranks(told), _ranks_chart(told))),
             Section(title="Data-parallel replicas", blocks=(_replicas(told),)),
             *((Section(title="If the spread is another", blocks=(_spreads(told),)),) if told.spreads else ()),
@@ -101,7 +102,8 @@ def _claims(told: Jittered) -> tuple[str, ...]:
     least = f"{show(mildest.alone, 'percent')} (rank {mildest.rank}) to " if len(told.ranks) > 1 else ""
     claims.append(
         f"One rank {told.slow_factor:g} times as slow makes a step {least}{show(worst.alone, 'percent')} (rank {worst.rank}) "
-        "longer where nothing else varies."
+        f"longer where nothing else varies; with chance, which is what a straggler costs, rank {worst.rank} makes it "
+        f"{show(worst.drawn, 'percent')} longer on average."
     )
     (fewest, first_s), (largest, last_s) = told.replicas[0], told.replicas[-1]
     if largest > fewest:
@@ -113,7 +115,7 @@ def _claims(told: Jittered) -> tuple[str, ...]:
     return tuple(claims)
 
 
-def _schedules(told: Jittered) -> Table:
+def _schedules(told: Jittered, note: str) -> Table:
     columns = (Column(title="schedule"), Column(title="v", kind="count"), *FIGURES, Column(title="fits", kind="flag"))
     runs = _runnable(told)
     rows = tuple(
@@ -121,7 +123,9 @@ def _schedules(told: Jittered) -> Table:
         for each, steps_s in runs
     )
     asked = frozenset(i for i, (each, _) in enumerate(runs) if each.row is told.layout.row)
-    return Table(title="Schedules under chance, fastest on average first", columns=columns, rows=rows, emphasis=asked)
+    return Table(
+        title="Schedules under chance, fastest on average first", columns=columns, rows=rows, emphasis=asked, note=note
+    )
 
 
 def _cannot(told: Jittered) -> list[str]:
@@ -151,6 +155,8 @@ def _ranks(told: Jittered) -> Table:
     return Table(
         title=f"What one rank costs that is {told.slow_factor:g} times as slow, in one replica", columns=columns,
         rows=tuple((each.rank, each.alone, each.drawn) for each in told.ranks),
+        note="A rank is one of the pipeline's: its t x c GPUs, which wait for the slowest among them. The last column is what a "
+        "straggler really costs: part of its slowness hides behind other replicas that chance has made late.",
     )  # fmt: skip
 
 

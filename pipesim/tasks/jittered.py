@@ -154,8 +154,10 @@ def _steps_s(layout: Layout, chance: Chance) -> FloatArray:
 
 
 def _by_replicas(pipelines: FloatArray, rest_s: float) -> Iterator[tuple[int, FloatArray]]:
-    """Steps of 1, 2, 4, … replicas, d among them: all replicas are drawn alike, so any of them make up a step."""
-    d, drawn = len(pipelines), pipelines.ravel()
+    """Steps of 1, 2, 4, … replicas, d among them, which are the drawn steps: all replicas are drawn alike, so any of them
+    make up a step.
+    """
+    d, drawn = len(pipelines), pipelines.T.ravel()
     powers = [2**k for k in range(64) if len(drawn) // 2**k >= FEWEST_GROUPS]
     for replicas in sorted({*(each for each in powers if each <= 8 * d), d}):
         groups = len(drawn) // replicas
