@@ -149,7 +149,7 @@ def _recipes(point: Point) -> Iterator[Change]:
             yield Change(f"recompute {mode}", {"training.recompute": mode})
     nothing = dict.fromkeys((f"schedule.{name}" for name, _ in point.options))
     for name in schedule_names():
-        if name != point.schedule:
+        if name != point.schedule and layout.p > 1:  # without a pipeline all are the same
             yield Change(f"schedule {name}", {**nothing, "schedule.name": name, "parallel.v": None})
 
 

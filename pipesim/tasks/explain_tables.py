@@ -55,8 +55,8 @@ def costs(found: Explained) -> Table:
         ),
         emphasis=frozenset({0}),
         note="Half of computing: GPUs and memories twice as fast. With its bubble: and with what shorter stages save in idle "
-        "time. What eases a cost most is a neighbouring layout that fits and has much less of it; step then: all that it "
-        "changes, for the same tokens, below 0 is faster.",
+        "time. What eases a cost most is a neighbouring layout that fits, has much less of it and is faster; step then: all "
+        "that it changes, for the same tokens, below 0 is faster.",
     )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def limits(found: Explained) -> Table:
         ),
         rows=tuple(line for line in lines if line[1] > 0),
         note="Any order: a lower bound of the pipeline with backwards split in two, stages where they are. The last columns are "
-        "the best single change of the keys that a user has for it, all that it changes counted.",
+        "the best single change of the keys that a user has for it, all that it changes counted, where that is faster.",
     )  # fmt: skip
 
 

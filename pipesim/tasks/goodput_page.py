@@ -106,6 +106,7 @@ def _spent(told: Trained) -> Table:
     note = "" if cluster.usd_per_gpu_hour else "For a price give cluster.usd_per_gpu_hour."
     return Table(
         title="Where the time goes", columns=tuple(columns), rows=(*rows, cells("all", total_s)),
+        note="Steps are as long as estimated: what chance and slow machines add, experiment=jitter tells.",
         emphasis=frozenset({len(rows)}), note=note,
     )  # fmt: skip
 
