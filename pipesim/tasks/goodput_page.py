@@ -103,10 +103,11 @@ def _spent(told: Trained) -> Table:
         return name, seconds / DAY_S, seconds / total_s, hours, *worth
 
     rows = [cells(SPENT[name], seconds) for name, seconds in times.items()]
-    note = "" if cluster.usd_per_gpu_hour else "For a price give cluster.usd_per_gpu_hour."
+    note = "Steps are as long as estimated; what chance and slow machines add, experiment=jitter tells."
+    if not cluster.usd_per_gpu_hour:
+        note += " For a price give cluster.usd_per_gpu_hour."
     return Table(
         title="Where the time goes", columns=tuple(columns), rows=(*rows, cells("all", total_s)),
-        note="Steps are as long as estimated: what chance and slow machines add, experiment=jitter tells.",
         emphasis=frozenset({len(rows)}), note=note,
     )  # fmt: skip
 
