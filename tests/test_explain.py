@@ -423,3 +423,18 @@ def test_only_changes_that_shorten_the_step_are_told_to_ease_a_cost() -> None:
     told += [sensitivity.of_keys(every.neighbours, keys) for _, keys in explain_tables.FREEDOMS.values()]
     assert any(told)
     assert all(each.per_token < 0 for each in told if each is not None)
+
+
+def test_on_a_cluster_of_parts_nothing_that_is_taken_away_makes_a_step_longer():
+    with compose.composer() as (make, _):
+        asked = config.plain(make(["cluster=mixed_a100_h100", "model=llama2_7b", "training.global_batch=256", "parallel=megatron",
+                                   "training=megatron", "stack=megatron_lm", "parallel.t=4"]))  # fmt: skip
+    point = legality.resolve(config.build(asked))
+    (row,) = grid.rows([asked])
+    now = counterfactual.step(point, {}).total_s
+    assert now == pytest.approx(row["step_time_s"], rel=1e-12)
+    for name in counterfactual.COSTS:
+        assert counterfactual.step(point, {name: 0.5}).total_s <= now
+    assert counterfactual.any_order_s(point) <= row["makespan_s"]
+    uniform = dataclasses.replace(point, cluster=point.cluster.parts[0].cluster)
+    assert counterfactual.step(point, {"imbalance": 0.0}).total_s < counterfactual.step(uniform, {}).total_s

@@ -12,14 +12,14 @@ from pipesim.costs.columns import FloatArray
 from pipesim.costs.gains import OF_LAYERS
 from pipesim.costs.prices import Prices
 from pipesim.costs.stage import StageSeconds
-from pipesim.estimate import TIME_ITEMS, priced
+from pipesim.estimate import TIME_ITEMS, mixed, priced
 from pipesim.estimate.orders import scheduled
 from pipesim.estimate.points import Points, points_of
 from pipesim.estimate.runs import Run, runs
 from pipesim.estimate.step import seconds
 from pipesim.schedules.action import Op, Schedule
 from pipesim.simulate import lower_bounds
-from pipesim.specs import Point
+from pipesim.specs import ClusterSpec, Point
 
 COSTS: dict[str, tuple[str, ...]] = {
     "compute": ("matmul", "attention", "elementwise", "optimizer"), "recompute": ("recompute",), "host": ("launch",),
@@ -49,11 +49,19 @@ def step(point: Point, factors: Factors) -> Step:
     imbalance  each stage so much nearer to their mean
     bubble     of the idle seconds that stages of these lengths have
     """
-    points = points_of([_faster(point, factors)])
-    (items,) = simulated(points, factors)[0]
-    bubble_s = float(items["bubble"][0])
-    left_s = factors.get("bubble", 1.0) * bubble_s
-    return Step(sum(float(items[item][0]) for item in TIME_ITEMS) - bubble_s + left_s, left_s)
+    replicas = simulated(placed(_faster(point, factors)), factors)[0]
+    steps = []
+    for items in replicas:
+        bubble_s, total_s = items["bubble"], np.asarray(sum(items[item] for item in TIME_ITEMS))
+        left_s = factors.get("bubble", 1.0) * bubble_s
+        steps += [Step(*each) for each in zip((total_s - bubble_s + left_s).tolist(), left_s.tolist(), strict=True)]
+    return max(steps)
+
+
+def placed(point: Point) -> Points:
+    """One point, or on a cluster of several parts one for each replica that lies differently, of which the slowest counts."""
+    points = points_of([point])
+    return mixed.spread(points)[0] if point.cluster.parts else points
 
 
 def simulated(points: Points, factors: Factors) -> tuple[list[dict[str, FloatArray]], list[dict[str, Any]], list[Run]]:
@@ -68,26 +76,34 @@ def any_order_s(point: Point) -> float:
     """What the pipeline of a resolved point takes at least in any order of the same stages on the same ranks, each backward
     split in two: see ``simulate.bounds``. Seconds of the whole step less those of its end (exchange, optimizer, fixed).
     """
-    points = points_of([point])
-    _, _, (run,) = simulated(points, {})
+    return max(
+        _any_order_s(point, run, cell) for run in simulated(placed(point), {})[2] for cell in range(len(run.hop_s))
+    )
+
+
+def _any_order_s(point: Point, run: Run, cell: int) -> float:
     schedule = _split(scheduled(point, run.shape, int(run.m[0]), run.orders[0]))
-    forward_s, input_grad_s, weight_grad_s = (op[:, 0] / schedule.segments for op in run.whole_s)
-    hop_s = float(run.hop_s[0]) / schedule.segments
+    forward_s, input_grad_s, weight_grad_s = (op[:, cell] / schedule.segments for op in run.whole_s)
+    hop_s = float(run.hop_s[cell]) / schedule.segments
     bounds = lower_bounds(schedule, forward_s, input_grad_s, weight_grad_s, hop_s)
     return bounds.makespan_s if point.training.optimizer_barrier else bounds.span_s
 
 
 def _faster(point: Point, factors: Factors) -> Point:
     """With a machine and a host that take ``factors`` of their time."""
-    faster, cluster, stack = 1 / factors.get("compute", 1.0), point.cluster, point.stack
-    cluster = replace(
-        cluster,
-        peak_flops_per_s={name: peak * faster for name, peak in cluster.peak_flops_per_s.items()},
-        hbm_bytes_per_s=cluster.hbm_bytes_per_s * faster,
-    )
+    cluster, stack = _with_faster_gpus(point.cluster, 1 / factors.get("compute", 1.0)), point.stack
     launches = ("forward_launch_s", "backward_launch_s", "spanning_launch_s", "spanning_rank_launch_s")
     stack = replace(stack, **{name: getattr(stack, name) * factors.get("host", 1.0) for name in launches})
     return replace(point, cluster=cluster, stack=stack)
+
+
+def _with_faster_gpus(cluster: ClusterSpec, faster: float) -> ClusterSpec:
+    return replace(
+        cluster,
+        peak_flops_per_s={name: peak * faster for name, peak in cluster.peak_flops_per_s.items()},
+        hbm_bytes_per_s=cluster.hbm_bytes_per_s * faster,
+        parts=tuple(replace(part, cluster=_with_faster_gpus(part.cluster, faster)) for part in cluster.parts),
+    )
 
 
 def _scaled(prices: Prices, points: Points, factors: Factors) -> Prices:
