@@ -192,7 +192,7 @@ def test_recomputing_some_layers_lies_between_none_and_all(layout: dict[str, Any
     assert none["step_time_s"] <= some["step_time_s"] * SLACK <= every["step_time_s"] * SLACK**2
     assert every["memory_bytes"] <= some["memory_bytes"] * SLACK
     if layers >= max(some["stage_units"]):
-        assert some == every
+        assert {**some, "warning": None} == {**every, "warning": None}  # of frameworks that count no layers
     plain = row(*SMALL, **shape | {"recompute": "none"})
     for item in ("step_time_s", "memory_bytes", "hfu"):
         assert none[item] == pytest.approx(plain[item], rel=1e-12)

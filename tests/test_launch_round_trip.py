@@ -43,7 +43,7 @@ def can_be_written(point: Point) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", MODELS)
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_written_arguments_read_back_are_the_same_layout(framework: str, data: st.DataObject) -> None:
     point = data.draw(points(framework))
@@ -58,7 +58,7 @@ def test_written_arguments_read_back_are_the_same_layout(framework: str, data: s
 
 
 @pytest.mark.parametrize("framework", MODELS)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_the_same_layout_is_written_in_the_same_bytes(framework: str, data: st.DataObject) -> None:
     point = data.draw(points(framework))

@@ -93,7 +93,6 @@ def one_by_one(asked, schedules, recomputes, zeros, most_v=8):
 
 CLUSTERS = {
     "two nodes of two": ("cluster=dgx_a100", "cluster.gpus=4", "cluster.gpus_per_node=2", "stack=megatron_lm"),
-    "six GPUs in one node": ("cluster=dgx_h100", "cluster.gpus=6", "cluster.gpus_per_node=6", "stack=nemo"),
     "little memory": ("cluster=dgx_a100", "cluster.gpus=4", "cluster.memory_gb=14", "stack=megatron_lm"),
 }
 
