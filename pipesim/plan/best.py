@@ -19,7 +19,7 @@ from pipesim import legality
 from pipesim.costs.columns import FloatArray
 from pipesim.estimate import priced
 from pipesim.estimate.bounds import bounds
-from pipesim.plan import grid
+from pipesim.plan import grid, question
 from pipesim.plan.asked import Group, groups
 from pipesim.plan.keep import MOST_FAILED, front
 from pipesim.plan.space import Config, Slice
@@ -249,8 +249,7 @@ def own_row(config: Config) -> schema.Row:
 def wanted_of(config: Config) -> Wanted:
     """What a plan's config asks for, beside its own layout if that fits."""
     asked, row = config["task"]["plan"], own_row(config)
-    fits = row["fits"] and row["memory_bytes"] <= (1 - asked["headroom"]) * row["memory_limit_bytes"]
-    beside = (row["gpus"], row["step_time_s"]) if fits else None
+    beside = (row["gpus"], row["step_time_s"]) if question.has_room(config, row) else None
     prune = asked["prune"] and not config["cluster"]["parts"]  # bounds are those of equal nodes
     top = asked["best"] * (MORE if asked["partitions"] or asked["rank_orders"] else 1)
     return Wanted(top, asked["headroom"], prune, beside)

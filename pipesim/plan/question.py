@@ -112,12 +112,17 @@ def value(config: Config, row: Mapping[str, Any]) -> float:
     return float(found[asked["objective"]])
 
 
+def has_room(config: Config, row: Mapping[str, Any]) -> bool:
+    """Whether a row fits and leaves the head-room free."""
+    room = 1 - config["task"]["plan"]["headroom"]
+    return bool(row["fits"] and row["memory_bytes"] <= room * row["memory_limit_bytes"])
+
+
 def ranked(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Rows that fit with the head-room and meet the deadline: the objective first, then step time, memory, and the plainer
     layout; what differs by rounding alone is equal.
     """
-    room = 1 - config["task"]["plan"]["headroom"]
-    fit = [row for row in rows if row["fits"] and row["memory_bytes"] <= room * row["memory_limit_bytes"]]
+    fit = [row for row in rows if has_room(config, row)]
     order = sorted(fit, key=lambda row: (_rounded(value(config, row)), *_figures(row), *(row[name] for name in _PLAIN)))
     return [row for row in order if value(config, row) < math.inf]
 

@@ -41,34 +41,34 @@ def _refined(row: Mapping[str, Any], config: Config) -> pa.Table | None:
         return None
     changes: dict[str, Any] = {}
     if asked["rank_orders"]:
-        changes |= _placed(row, own, asked)
+        changes |= _placed(row, own)
     if asked["partitions"]:
-        changes |= _divided(with_values(own, changes), asked)
+        changes |= _divided(with_values(own, changes))
     if not changes:
         return None
     table = _table(with_values(own, changes), tuple(changes))
-    return table if _is_faster(table.to_pylist()[0], row, asked) else None
+    return table if _is_faster(table.to_pylist()[0], row, config) else None
 
 
-def _placed(row: Mapping[str, Any], own: Config, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _placed(row: Mapping[str, Any], own: Config) -> dict[str, Any]:
     """The fastest order of ranks over nodes, of those that put some group on another link."""
     point = legality.resolve(configs.build(own))
     orders = [order for order in placement.orders(point) if order != point.layout.rank_order]
-    if asked["framework_rules"]:
+    if own["task"]["plan"]["framework_rules"]:
         layouts = [dataclasses.replace(point.layout, rank_order=order) for order in orders]
         runs = [not rules.problems(dataclasses.replace(point, layout=layout)) for layout in layouts]
         orders = list(itertools.compress(orders, runs))
     tables = [_table(with_values(own, {ORDER: order}), (ORDER,)) for order in orders]
     found = [(each["step_time_s"], order) for table, order in zip(tables, orders, strict=True)
-             for each in table.to_pylist() if _is_faster(each, row, asked)]  # fmt: skip
+             for each in table.to_pylist() if _is_faster(each, row, own)]  # fmt: skip
     return {ORDER: min(found)[1]} if found else {}
 
 
-def _divided(own: Config, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _divided(own: Config) -> dict[str, Any]:
     """The best division of the layout's units within the head-room."""
     point = legality.resolve(configs.build(own))
     if not point.cluster.parts:
-        room = (1 - asked["headroom"]) * point.cluster.memory_bytes
+        room = (1 - own["task"]["plan"]["headroom"]) * point.cluster.memory_bytes
         point = dataclasses.replace(point, cluster=dataclasses.replace(point.cluster, memory_bytes=room))
     split = partition.best(point)
     return {} if split.partition == point.layout.partition else {PARTITION: list(split.partition)}
@@ -78,9 +78,8 @@ def _table(config: Config, told: tuple[str, ...]) -> pa.Table:
     return grid.evaluate([Slice(Space(base=config, told=told), 0, 1)], details=False)
 
 
-def _is_faster(row: Mapping[str, Any], than: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    fits = row["fits"] and row["memory_bytes"] <= (1 - asked["headroom"]) * row["memory_limit_bytes"]
-    return bool(fits and row["step_time_s"] < (1 - LEAST_GAIN) * than["step_time_s"])
+def _is_faster(row: Mapping[str, Any], than: Mapping[str, Any], config: Config) -> bool:
+    return question.has_room(config, row) and row["step_time_s"] < (1 - LEAST_GAIN) * than["step_time_s"]
 
 
 def ranked_rows(config: Config) -> list[schema.Row]:

@@ -136,13 +136,8 @@ def _objective(config: Mapping[str, Any], row: Row) -> str:
 def _nothing(config: Mapping[str, Any], rows: Sequence[Row]) -> str:
     asked = config["task"]["plan"]
     room = f" with {show(asked['headroom'], 'percent')} of the memory free" if asked["headroom"] else ""
-    fit = [
-        row
-        for row in rows
-        if row["fits"] and row["memory_bytes"] <= (1 - asked["headroom"]) * row["memory_limit_bytes"]
-    ]
-    if fit:
-        fastest = min(fit, key=lambda row: -row["tokens_per_s"])
+    if roomy := [row for row in rows if question.has_room(config, row)]:
+        fastest = min(roomy, key=lambda row: -row["tokens_per_s"])
         takes = question.days(asked, fastest["tokens_per_s"])
         return (
             f"No layout of up to {max(question.gpu_counts(config)):,} GPUs trains {asked['tokens']:.3g} tokens in "
@@ -180,8 +175,7 @@ def _own(config: Mapping[str, Any], best: Sequence[Row], own: Row, counts: Mappi
         return
     step, held = show(own["step_time_s"], "seconds"), show(own["memory_bytes"], "bytes")
     said = f"The config's own layout, {_named(own)}, takes {step} with {held}"
-    room = 1 - config["task"]["plan"]["headroom"]
-    if own["memory_bytes"] > room * own["memory_limit_bytes"]:
+    if not question.has_room(config, own):
         yield f"{said}, which leaves too little memory free: it has no place."
         return
     as_many = [row for row in best if row["gpus"] == own["gpus"]]
