@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -190,6 +191,12 @@ def test_no_file_is_too_long_to_read(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def test_every_package_is_installed() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    found = {".".join(file.parent.relative_to(ROOT).parts) for file in PACKAGE.rglob("__init__.py")}
+    assert found - {"pipesim.hydra_plugins"} <= set(listed)
 
 
 def test_a_plain_import_loads_nothing_heavy() -> None:
