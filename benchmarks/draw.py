@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from timing import load, time_s
 
-from pipesim.report import timeline_svg, timeline_text
-from pipesim.report.trace import chrome_trace
+from pipesim.report.timeline import svg as timeline_svg
+from pipesim.report.timeline import text as timeline_text
+from pipesim.report.timeline.trace import chrome_trace
 from pipesim.schedules import make_schedule, schedule_names
 from pipesim.simulate import Timeline, simulate
 

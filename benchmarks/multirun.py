@@ -11,7 +11,7 @@ from pathlib import Path
 from timing import load, time_s
 
 from pipesim import compose
-from pipesim.plan.space import total
+from pipesim.plan.asked.space import total
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,8 +11,9 @@ import time
 from timing import load
 
 from pipesim import compose, config
-from pipesim.plan import best, refine, search
-from pipesim.plan.space import total
+from pipesim.plan.asked.space import total
+from pipesim.plan.search import best, refine
+from pipesim.plan.search import layouts as search
 
 WANTED_S = 30
 PLANS = {

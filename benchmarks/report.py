@@ -12,10 +12,11 @@ from timing import load, time_s
 from pipesim import compose, config
 from pipesim.calibrate import evidence
 from pipesim.plan import grid
-from pipesim.plan.space import Axis, Slice, Space
-from pipesim.report import figures, html, markdown, packed, plots
+from pipesim.plan.asked.space import Axis, Slice, Space
+from pipesim.report import figures, html, markdown, plots
 from pipesim.report.document import Document, Picture, Table
-from pipesim.report.sweep_page import sweep_page
+from pipesim.report.html import packed
+from pipesim.report.sweep.page import sweep_page
 from pipesim.results import manifest
 
 MOST_S, MOST_BYTES = 5.0, 6_000_000

@@ -17,7 +17,7 @@ from timing import load, time_s
 from pipesim import compose, config, legality
 from pipesim.calibrate import peers
 from pipesim.plan import grid
-from pipesim.plan.space import PART, Axis, Slice, Space
+from pipesim.plan.asked.space import PART, Axis, Slice, Space
 from pipesim.results import store
 
 WANTED, AIM = 100_000, 300_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipesim import legality
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
-from pipesim.plan.space import Space
+from pipesim.plan.asked.space import Space
 from pipesim.schedules import canonical_name, make_schedule, read_schedule, schedule_names
 from pipesim.simulate import simulate, steady_period_s
 
@@ -146,7 +146,7 @@ def plan(
     ``ValueError`` for what cannot be asked.
     """
     from pipesim import compose
-    from pipesim.plan import refine
+    from pipesim.plan.search import refine
     from pipesim.results.schema import frame
 
     axes: dict[str, list[Any]] = {}

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from pipesim import checks, config
 from pipesim.report import figures, html, markdown, terminal
-from pipesim.report.compare_page import compare_page
-from pipesim.report.compared import Study
+from pipesim.report.compare.joined import Study
+from pipesim.report.compare.page import compare_page
 from pipesim.report.formats import clean
 from pipesim.report.words import MEMORY_WORDS, STATUS_WORDS, TIME_WORDS
 from pipesim.results import folder as folders

@@ -20,9 +20,9 @@ from pipesim import config, errors
 from pipesim.checks import Invalid
 from pipesim.expand import Compose
 from pipesim.expand import expand as expand
-from pipesim.plan import axes as axes_
-from pipesim.plan import names
-from pipesim.plan.space import Axis, Space
+from pipesim.plan.asked import axes as axes_
+from pipesim.plan.asked import names
+from pipesim.plan.asked.space import Axis, Space
 from pipesim.schedules import canonical_name
 
 VERSION_BASE = "1.3"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipesim.checks import Invalid
-from pipesim.plan.space import PART, Slice, Space, cut, total
+from pipesim.plan.asked.space import PART, Slice, Space, cut, total
 from pipesim.report.document import Column, Document, Section, Table
 
 PARTS = 8

@@ -15,8 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipesim import checks, config
 from pipesim.checks import Invalid
-from pipesim.plan.axes import Asked, named
-from pipesim.plan.space import Axis, Space
+from pipesim.plan.asked.axes import Asked, named
+from pipesim.plan.asked.space import Axis, Space
 
 Compose = Callable[[list[str]], DictConfig]
 

@@ -9,9 +9,9 @@ from typing import Any
 from pipesim import config as configs
 from pipesim import legality
 from pipesim.estimate.by_rank import held_by_rank
-from pipesim.plan import stability
-from pipesim.plan.behind import config_behind
-from pipesim.plan.fit import fit
+from pipesim.plan.asked.behind import config_behind
+from pipesim.plan.explain.fit import fit
+from pipesim.plan.search import stability
 
 NEAREST = 3
 """Layouts of a sweep for which a way out is looked for."""

@@ -13,21 +13,24 @@ from pipesim.calibrate import evidence
 from pipesim.checks import Invalid, suggest
 from pipesim.errors import FailedPoints
 from pipesim.estimate import pipeline
-from pipesim.plan import best, grid, question, search
-from pipesim.plan.space import Space, cut, total
-from pipesim.report import figures, html, markdown, paper, terminal, trace, viewer
+from pipesim.plan import grid
+from pipesim.plan.asked.space import Space, cut, total
+from pipesim.plan.search import best, question
+from pipesim.plan.search import layouts as search
+from pipesim.report import figures, html, markdown, paper, terminal, viewer
 from pipesim.report.document import Document
-from pipesim.report.layout_page import layout_page
-from pipesim.report.ranking import ranked
-from pipesim.report.runs_page import runs_page
-from pipesim.report.sweep_page import sweep_page
+from pipesim.report.execute.runs_page import runs_page
+from pipesim.report.layout.page import layout_page
+from pipesim.report.sweep.page import sweep_page
+from pipesim.report.sweep.ranking import ranked
+from pipesim.report.timeline import trace
 from pipesim.results import folder as folders
 from pipesim.results import kept_rows, manifest, measured, schema, store
 from pipesim.results.folder import Staging, StudyFolderError
 from pipesim.results.schema import Row
 from pipesim.sweeping import Sweep
 from pipesim.swept import with_told
-from pipesim.tasks.plan_page import page as plan_page
+from pipesim.tasks.plan.page import page as plan_page
 
 LANGUAGES = ("en", "zh")
 HELD = ("stage_activation", "rank_memory")

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from pipesim import tasks
 from pipesim.checks import Invalid
 from pipesim.plan import grid
-from pipesim.plan.best import Wanted, best
-from pipesim.plan.space import Slice, Space
+from pipesim.plan.asked.space import Slice, Space
+from pipesim.plan.search.best import Wanted, best
 from pipesim.results import parts, schema
 from pipesim.results.parts import Made
 

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from pipesim import engines, progress
 from pipesim.checks import Invalid
 from pipesim.errors import FAILED, STOPPED, Stopped
-from pipesim.plan import search
-from pipesim.plan.best import Wanted, thinned
+from pipesim.plan.asked.space import PART, PLAN_PART, Slice, Space, cut, total
 from pipesim.plan.keep import Keeper
-from pipesim.plan.refine import refined
-from pipesim.plan.space import PART, PLAN_PART, Slice, Space, cut, total
+from pipesim.plan.search import layouts as search
+from pipesim.plan.search.best import Wanted, thinned
+from pipesim.plan.search.refine import refined
 from pipesim.report.formats import clean
 from pipesim.results import folder as folders
 from pipesim.results import manifest, parts, schema, store

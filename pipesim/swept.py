@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipesim.plan.space import Space
+from pipesim.plan.asked.space import Space
 from pipesim.point_id import ASKED, leaves
 
 _IN_COLUMNS = {

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pipesim import compose, config
 from pipesim.legality import NONE
 from pipesim.plan import grid
-from pipesim.plan.asked import NUMBERS, Group
-from pipesim.plan.space import Space
+from pipesim.plan.asked.groups import NUMBERS, Group
+from pipesim.plan.asked.space import Space
 from pipesim.specs import LinkSpec, Point
 
 

@@ -17,7 +17,7 @@ from pipesim import compose, config, spec_config
 from pipesim.checks import Invalid
 from pipesim.report import html, markdown
 from pipesim.results import store
-from pipesim.tasks.calibrate import calibrate
+from pipesim.tasks.calibrate.task import calibrate
 
 RUN = Path(__file__).parents[1] / "experiments" / "run.py"
 HEAD = "id,t,p,d,micro_batch,global_batch,step_time_s"

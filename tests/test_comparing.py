@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from test_errors import main_of
 
 from pipesim import comparing, compose, config, errors, study
-from pipesim.plan.space import Space
-from pipesim.report.compare_page import compare_page
-from pipesim.report.compared import changes, join, reads
+from pipesim.plan.asked.space import Space
+from pipesim.report.compare.joined import changes, join, reads
+from pipesim.report.compare.page import compare_page
 from pipesim.report.document import Chart, Table
 from pipesim.report.words import TIME_WORDS
 from pipesim.results import measured, schema, store

@@ -13,7 +13,7 @@ from points import configs
 from pipesim import compose, config, legality, spec_config, specs
 from pipesim.checks import Invalid
 from pipesim.expand import expand
-from pipesim.plan import axes
+from pipesim.plan.asked import axes
 from pipesim.point_id import ASKED, point_id
 
 GROUPS = {

@@ -10,7 +10,7 @@ from pipesim.checks import Invalid
 from pipesim.report.document import Observations, Table, TimelineView
 from pipesim.report.markdown import to_markdown
 from pipesim.report.terminal import print_document
-from pipesim.report.timeline_text import draw
+from pipesim.report.timeline.text import draw
 from pipesim.results import schema
 
 NAMES = ("timelines", "bubble", "activation_memory", "bloom_3d")

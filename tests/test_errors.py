@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipesim import checks, compose, config, errors, study
-from pipesim.plan.space import Space
+from pipesim.plan.asked.space import Space
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 

@@ -17,7 +17,7 @@ from pipesim.costs.memory import layer_activation_bytes, recomputed_layer_bytes
 from pipesim.costs.parameters import head_parameters, total_parameters
 from pipesim.estimate import COMPUTE_ITEMS, TIME_ITEMS, Points, evaluate, evaluate_columns, pipeline, points_of
 from pipesim.plan import grid
-from pipesim.plan.space import Axis, Slice, Space
+from pipesim.plan.asked.space import Axis, Slice, Space
 from pipesim.report.words import trust
 from pipesim.schedules import make_schedule, problems, schedule_names, stages_per_rank
 from pipesim.simulate import simulate

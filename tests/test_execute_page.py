@@ -13,13 +13,13 @@ import pytest
 
 from pipesim.report import figures, html, markdown
 from pipesim.report.document import Document, Observations, Table, TimelineView
-from pipesim.report.execute_page import execute_page, signed
-from pipesim.report.execution import Agreement, Execution, Fact, LinkCost, StageCost, Traffic
-from pipesim.report.trace import chrome_trace, chrome_traces
+from pipesim.report.execute.facts import Agreement, Execution, Fact, LinkCost, StageCost, Traffic
+from pipesim.report.execute.page import execute_page, signed
+from pipesim.report.timeline.trace import chrome_trace, chrome_traces
 from pipesim.schedules import make_schedule, schedule_names
 from pipesim.simulate import Beside, simulate
 from pipesim.simulate.timeline import Timeline
-from pipesim.tasks.spans import spans_parquet
+from pipesim.tasks.execute.spans import spans_parquet
 
 
 def slower(timeline: Timeline, factor: float) -> Timeline:

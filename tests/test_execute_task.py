@@ -19,7 +19,7 @@ from pipesim.report.document import Observations
 from pipesim.results import schema
 from pipesim.task_config import ExecuteConf
 from pipesim.tasks import Done
-from pipesim.tasks.execute import execute
+from pipesim.tasks.execute.task import execute
 
 SMALL = {"mode": "threads", "repeats": 2, "warm_up": 0, "width": 16, "heads": 2, "length": 16, "m": 4, "micro_batch": 2}
 
@@ -88,7 +88,7 @@ def test_without_torch_it_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from pipesim.checks import Invalid\n"
-        "from pipesim.tasks.execute import execute\n"
+        "from pipesim.tasks.execute.task import execute\n"
         "try: execute({'task': {'execute': {}}})\n"
         "except Invalid as error: print(error)"
     )

@@ -15,17 +15,22 @@ from pipesim import compose, config, legality
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.launch import rules
-from pipesim.plan import counterfactual, explain, grid, micro_batches, restage, sensitivity
-from pipesim.plan.counterfactual import COSTS
-from pipesim.plan.explain import Explained
-from pipesim.plan.space import with_values
-from pipesim.report import figures, html, layout_tables, markdown, sweep_answer, terminal
+from pipesim.plan import explain, grid
+from pipesim.plan.asked import restage
+from pipesim.plan.asked.space import with_values
+from pipesim.plan.explain import Explained, counterfactual, micro_batches, sensitivity
+from pipesim.plan.explain.counterfactual import COSTS
+from pipesim.report import figures, html, markdown, terminal
+from pipesim.report.layout import tables as layout_tables
 from pipesim.report.say import english
+from pipesim.report.sweep import answer as sweep_answer
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
 from pipesim.specs import Point
-from pipesim.tasks import Done, explain_tables, explain_words
-from pipesim.tasks.explain import explain as task
+from pipesim.tasks import Done
+from pipesim.tasks.explain import tables as explain_tables
+from pipesim.tasks.explain import words as explain_words
+from pipesim.tasks.explain.task import explain as task
 
 IDEAL = "costs=lecture", "stack=ideal", "model=gpt3_175b", "parallel=one_gpu", "training.micro_batch=1"
 """Stages that are all alike where embedding, layers and head divide."""

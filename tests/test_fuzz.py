@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipesim import compose, config, errors, inputs, safe_config, study
 from pipesim.calibrate.read_runs import read_runs
-from pipesim.plan.space import Space
+from pipesim.plan.asked.space import Space
 from pipesim.results import schema, store
 from pipesim.results.folder import StudyFolderError
 from pipesim.schedules import custom, make_schedule

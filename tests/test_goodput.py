@@ -14,8 +14,8 @@ from points import configs
 from pipesim import compose
 from pipesim.checks import Invalid
 from pipesim.costs import goodput as costs
-from pipesim.tasks.goodput import goodput
-from pipesim.tasks.ramp import phases
+from pipesim.tasks.goodput.ramp import phases
+from pipesim.tasks.goodput.task import goodput
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 SECONDS = st.floats(1.0, 1e5)

@@ -17,7 +17,7 @@ from pipesim import compose, config, legality
 from pipesim.checks import Invalid
 from pipesim.launch import rules
 from pipesim.plan import grid
-from pipesim.plan.space import Axis, Slice, Space
+from pipesim.plan.asked.space import Axis, Slice, Space
 from pipesim.specs import ParallelLayout, Point
 
 LAW = settings(deadline=None, max_examples=30)

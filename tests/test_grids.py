@@ -9,8 +9,8 @@ from test_sweeper import command, runner  # noqa: F401
 
 from pipesim import dry_run, errors
 from pipesim.checks import Invalid, divisors
-from pipesim.plan import axes
-from pipesim.plan.space import Axis, Space
+from pipesim.plan.asked import axes
+from pipesim.plan.asked.space import Axis, Space
 from pipesim.results import store
 
 

@@ -18,8 +18,8 @@ from pipesim.schedules import make_schedule, schedule_names
 from pipesim.schedules.action import Schedule
 from pipesim.simulate import simulate
 from pipesim.simulate.jitter import LANES, Chance, makespans_s
-from pipesim.tasks import jittered
-from pipesim.tasks.jitter import jitter
+from pipesim.tasks.jitter import drawn as jittered
+from pipesim.tasks.jitter.task import jitter
 
 NAMES = [name for name in schedule_names() if name != "custom"]
 EVEN = Chance(spread=0.1)

@@ -16,8 +16,8 @@ from pipesim import compose, config, errors, legality
 from pipesim.checks import Invalid
 from pipesim.report import html, markdown
 from pipesim.report.document import Listing, Observations, Table
-from pipesim.tasks.launch import launch
-from pipesim.tasks.read import read
+from pipesim.tasks.launch.task import launch
+from pipesim.tasks.read.task import read
 
 B13 = """
 torchrun --nproc_per_node 8 --nnodes=1 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 11008 \\

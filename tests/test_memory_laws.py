@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from points import MIXTRAL, SMALL, composed, point, row, rows
 
-from pipesim.report import layout_tables
+from pipesim.report.layout import tables as layout_tables
 from pipesim.report.say import english
 from pipesim.schedules import make_schedule
 

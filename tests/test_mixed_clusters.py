@@ -15,7 +15,7 @@ from pipesim import compose, config, study
 from pipesim.checks import Invalid
 from pipesim.cluster_parts import joined
 from pipesim.plan import grid
-from pipesim.plan.space import Axis, Slice, Space
+from pipesim.plan.asked.space import Axis, Slice, Space
 from pipesim.point_id import point_id
 from pipesim.specs import ClusterPart, ClusterSpec, LinkSpec, Point
 

@@ -19,10 +19,10 @@ from pipesim.costs.columns import FloatArray, IntArray
 from pipesim.estimate import evaluate
 from pipesim.estimate.splits import splits_of
 from pipesim.plan.partition import best, compared, split_of
-from pipesim.plan.split_bottleneck import least_worst
-from pipesim.plan.split_bound import bound_s
-from pipesim.plan.split_many import contents_of, evaluated, groups, order_of, rank_bytes
-from pipesim.plan.split_tables import cells_of, tables
+from pipesim.plan.partition.bottleneck import least_worst
+from pipesim.plan.partition.bound import bound_s
+from pipesim.plan.partition.many import contents_of, evaluated, groups, order_of, rank_bytes
+from pipesim.plan.partition.rank_costs import cells_of, tables
 from pipesim.simulate import simulate
 from pipesim.specs import Moe, Point
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipesim import compose, config, study
 from pipesim.checks import Invalid
-from pipesim.plan.space import Space
+from pipesim.plan.asked.space import Space
 
 
 def asked(*overrides: str) -> dict[str, Any]:

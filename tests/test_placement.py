@@ -16,7 +16,7 @@ from pipesim import legality
 from pipesim.costs import hops, topology
 from pipesim.estimate import sites
 from pipesim.estimate.sites import Degrees
-from pipesim.plan import placement
+from pipesim.plan.search import placement
 from pipesim.specs import CostConstants
 
 ORDERS = ["".join(letters) for letters in permutations("tcdp")]

@@ -11,12 +11,12 @@ from pipesim import compose, config, fitting, legality, make_schedule, simulate
 from pipesim.estimate import pipeline
 from pipesim.estimate.by_rank import held_by_rank
 from pipesim.plan import grid
-from pipesim.plan.behind import config_behind
-from pipesim.plan.fit import ELSEWHERE, Fit, evaluated, fit
-from pipesim.plan.space import Axis, Slice, Space, with_values
+from pipesim.plan.asked.behind import config_behind
+from pipesim.plan.asked.space import Axis, Slice, Space, with_values
+from pipesim.plan.explain.fit import ELSEWHERE, Fit, evaluated, fit
 from pipesim.report import fit_tables
-from pipesim.report.ranking import ranked
 from pipesim.report.say import english
+from pipesim.report.sweep.ranking import ranked
 from pipesim.swept import with_told
 
 TODAY = ("cluster=dgx_h100", "parallel=megatron", "training=megatron", "stack=megatron_lm")

@@ -8,8 +8,8 @@ import pytest
 import pipesim
 from pipesim import compose, config, errors, study, sweep_part, sweeping
 from pipesim.checks import Invalid
-from pipesim.plan import search
-from pipesim.plan.space import Space, total, with_values
+from pipesim.plan.asked.space import Space, total, with_values
+from pipesim.plan.search import layouts as search
 from pipesim.report import command
 from pipesim.results import store
 

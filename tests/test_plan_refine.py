@@ -8,9 +8,10 @@ from test_plan_search import SMALL, composed, found, layout  # noqa: F401
 from pipesim import compose, config, legality
 from pipesim.estimate import evaluate
 from pipesim.launch import rules
-from pipesim.plan import grid, question, refine
-from pipesim.plan.behind import config_behind
-from pipesim.plan.space import with_values
+from pipesim.plan import grid
+from pipesim.plan.asked.behind import config_behind
+from pipesim.plan.asked.space import with_values
+from pipesim.plan.search import question, refine
 from pipesim.report import command
 
 WORDS = (*SMALL, "model.layers=6", "cluster=dgx_h100", "cluster.gpus=4", "stack=megatron_lm", "task.plan.p=[2,4]",

@@ -11,9 +11,11 @@ from pipesim.checks import Invalid, divisors
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS, evaluate, evaluate_columns, priced
 from pipesim.estimate.bounds import bounds
 from pipesim.launch import rules
-from pipesim.plan import best, grid, question, search
-from pipesim.plan.asked import groups
-from pipesim.plan.space import Axis, Slice, Space, cut, total, with_values
+from pipesim.plan import grid
+from pipesim.plan.asked.groups import groups
+from pipesim.plan.asked.space import Axis, Slice, Space, cut, total, with_values
+from pipesim.plan.search import best, question
+from pipesim.plan.search import layouts as search
 from pipesim.schedules import schedule_names
 
 SMALL = (

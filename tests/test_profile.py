@@ -21,8 +21,9 @@ from pipesim.execute.profile import Attention, Copy, Device, Kernels, Product
 from pipesim.execute.profile_links import Message
 from pipesim.report.document import Document, Observations
 from pipesim.specs import CostConstants, StackSpec
-from pipesim.tasks import profile_fit, profiled
-from pipesim.tasks.profile import profile, refuse_other_chips
+from pipesim.tasks.profile import fit as profile_fit
+from pipesim.tasks.profile import profiled
+from pipesim.tasks.profile.task import profile, refuse_other_chips
 
 TINY = {
     "products": [[256, 256, 256], [256, 256, 512], [1, 64, 64]], "lengths": [16, 32], "heads": 2, "head_dim": 16,
@@ -189,7 +190,7 @@ def test_without_torch_it_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from pipesim.checks import Invalid\n"
-        "from pipesim.tasks.profile import profile\n"
+        "from pipesim.tasks.profile.task import profile\n"
         "try: profile({'task': {'profile': {}}})\n"
         "except Invalid as error: print(error)"
     )

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipesim.report import paper, timeline_figure
+from pipesim.report import paper
 from pipesim.report.document import Axis, Chart, Document, Mark, Section, TimelineView
+from pipesim.report.timeline import figure as timeline_figure
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
 

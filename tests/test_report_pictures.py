@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from pipesim.report import charts, plots
-from pipesim.report.charts_bars import stacked
-from pipesim.report.charts_lines import upright
+from pipesim.report.charts.bars import stacked
+from pipesim.report.charts.lines import upright
 from pipesim.report.document import Axis, Bars, Curves, HeatMap, Line, Panel, Parallel, Picture
 
 EVIL = "<script>alert(1)</script> $x$ 布局"

@@ -16,7 +16,6 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipesim.report import page_words
 from pipesim.report.document import (
     Axis,
     Chart,
@@ -30,9 +29,10 @@ from pipesim.report.document import (
 )
 from pipesim.report.figures import figures
 from pipesim.report.html import to_html
+from pipesim.report.html import words as page_words
+from pipesim.report.html.packed import unpack
+from pipesim.report.html.table import file_name
 from pipesim.report.markdown import to_markdown
-from pipesim.report.packed import unpack
-from pipesim.report.page_table import file_name
 from pipesim.report.terminal import print_document
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate

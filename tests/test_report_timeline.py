@@ -14,8 +14,12 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from pipesim.report import lanes, timeline_bars, timeline_look, timeline_svg, timeline_text
-from pipesim.report.trace import chrome_trace
+from pipesim.report.timeline import bars as timeline_bars
+from pipesim.report.timeline import lanes
+from pipesim.report.timeline import look as timeline_look
+from pipesim.report.timeline import svg as timeline_svg
+from pipesim.report.timeline import text as timeline_text
+from pipesim.report.timeline.trace import chrome_trace
 from pipesim.schedules import make_schedule, schedule_names
 from pipesim.schedules.action import Op, Schedule, parse
 from pipesim.simulate import Timeline, lower_bounds, simulate

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from pipesim import compose, config, errors, inputs, safe_config, study
 from pipesim.checks import Invalid
-from pipesim.plan.space import Space
+from pipesim.plan.asked.space import Space
 from pipesim.report import figures, html, markdown, terminal
-from pipesim.report.sweep_page import sweep_page
+from pipesim.report.sweep.page import sweep_page
 from pipesim.results import folder as folders
 from pipesim.results import manifest, schema, store
 from pipesim.results.folder import StudyFolderError

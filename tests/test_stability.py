@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 from pipesim.calibrate import contrasts, tables
 from pipesim.calibrate.contrasts import Contrasts, Question
-from pipesim.plan import stability
+from pipesim.plan.search import stability
 
 KNOWN = Contrasts(spread=0.05, pairs=1, questions=1, sources=1)
 SAME = {

@@ -10,7 +10,7 @@ import pytest
 
 from pipesim import compose, config, errors, study
 from pipesim.checks import Invalid
-from pipesim.plan.space import Space
+from pipesim.plan.asked.space import Space
 from pipesim.point_id import point_id
 from pipesim.results import store
 from pipesim.results.folder import Staging, StudyFolderError

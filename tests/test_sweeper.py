@@ -16,7 +16,7 @@ from points import configs
 
 from pipesim import compose, config, errors
 from pipesim.checks import Invalid
-from pipesim.plan.space import Space
+from pipesim.plan.asked.space import Space
 from pipesim.results import store
 
 RUN = Path(__file__).parents[1] / "experiments" / "run.py"

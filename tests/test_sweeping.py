@@ -14,7 +14,7 @@ import pytest
 
 from pipesim import compose, config, engines, errors, study, sweep_part, sweeping
 from pipesim.checks import Invalid
-from pipesim.plan.space import Axis, Space
+from pipesim.plan.asked.space import Axis, Space
 from pipesim.results import folder as folders
 from pipesim.results import kept_rows, store
 from pipesim.results.folder import StudyFolderError

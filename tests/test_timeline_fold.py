@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from pipesim.report import timeline_text
 from pipesim.report.document import TimelineView
-from pipesim.report.timeline_fold import fold
+from pipesim.report.timeline import text as timeline_text
+from pipesim.report.timeline.fold import fold
 from pipesim.schedules import make_schedule
 from pipesim.simulate import simulate
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from trace_format import problems
 
-from pipesim.report.trace import Memory, chrome_trace, chrome_traces
+from pipesim.report.timeline.trace import Memory, chrome_trace, chrome_traces
 from pipesim.schedules import make_schedule, schedule_names
 from pipesim.simulate import Links, Timeline, idle, peak_held, simulate
 

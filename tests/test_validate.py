@@ -22,9 +22,9 @@ from pipesim.calibrate import classes, peers, predictions, regret, rows, summary
 from pipesim.calibrate.validate import validate
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
-from pipesim.plan.space import Space
+from pipesim.plan.asked.space import Space
 from pipesim.report import markdown
-from pipesim.tasks.validation_page import page
+from pipesim.tasks.validate.page import page
 
 ODD = {
     "an unknown GPU": {"gpu": "TPU v9"},

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipesim.report import html, viewer, viewer_data, viewer_words
+from pipesim.report import html, viewer
 from pipesim.report.document import Document, Section, TimelineView
+from pipesim.report.viewer import data as viewer_data
+from pipesim.report.viewer import words as viewer_words
 from pipesim.schedules import make_schedule, read_schedule, schedule_names
 from pipesim.schedules.rules import dependencies
 from pipesim.simulate import Cause, Links, Timeline, idle, simulate

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pipesim import compose
 from pipesim.checks import Invalid
-from pipesim.plan import names, where
-from pipesim.plan.space import Axis, Slice, Space
+from pipesim.plan.asked import names, where
+from pipesim.plan.asked.space import Axis, Slice, Space
 
 COLUMNS = {
     "t": np.array([1, 2, 4, 8, 16]),

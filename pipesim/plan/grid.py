@@ -12,9 +12,9 @@ from pipesim import legality
 from pipesim.costs.columns import distinct
 from pipesim.estimate import Points, evaluate_columns
 from pipesim.estimate.points import Shape, columns, priced_micro_batches, shape
-from pipesim.plan.asked import Group, groups
+from pipesim.plan.asked.groups import Group, groups
+from pipesim.plan.asked.space import Config, Slice, Space
 from pipesim.plan.rows import Rows
-from pipesim.plan.space import Config, Slice, Space
 from pipesim.results import schema
 from pipesim.results.schema import Row
 from pipesim.schedules.action import IntArray

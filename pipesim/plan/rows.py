@@ -16,7 +16,7 @@ from pipesim.calibrate import intervals
 from pipesim.costs.columns import FloatArray, distinct
 from pipesim.estimate import COMPUTE_ITEMS, MEMORY_ITEMS, TIME_ITEMS, Batch, Points
 from pipesim.launch import rules
-from pipesim.plan.asked import Group
+from pipesim.plan.asked.groups import Group
 from pipesim.point_id import ASKED, leaves
 from pipesim.results.schema import SCHEMA
 from pipesim.schedules import canonical_name

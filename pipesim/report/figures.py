@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipesim.report import charts, timeline_svg
+from pipesim.report import charts
 from pipesim.report.document import Document, Picture, TimelineView
+from pipesim.report.timeline import svg as timeline_svg
 
 
 def figures(document: Document) -> dict[str, str]:

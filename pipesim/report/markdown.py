@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 from rich.cells import cell_len
 
-from pipesim.report import timeline_text
 from pipesim.report.document import Block, Cell, Column, Document, Listing, Picture, Table, TimelineView
 from pipesim.report.formats import clean, pad, show
 from pipesim.report.say import Lang, speaker
+from pipesim.report.timeline import text as timeline_text
 
 MOST_ROWS = 300
 """Of a table: nobody reads more of them in a terminal or a wiki."""

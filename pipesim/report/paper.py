@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from pipesim.report import charts, timeline_figure
-from pipesim.report.chart_look import RC, Drawing
+from pipesim.report import charts
+from pipesim.report.charts.style import RC, Drawing
 from pipesim.report.document import Document, Picture
 from pipesim.report.figures import pictures
 from pipesim.report.formats import clean
+from pipesim.report.timeline import figure as timeline_figure
 
 FORMATS = ("svg", "png", "pdf")
 """SVG is made in any case, for Markdown and for pages."""

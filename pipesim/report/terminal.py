@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from pipesim.report import timeline_text
 from pipesim.report.document import Block, Document, Listing, Observations, Picture, Table, TimelineView
 from pipesim.report.formats import clean, show
-from pipesim.report.timeline_fold import fold
+from pipesim.report.timeline import text as timeline_text
+from pipesim.report.timeline.fold import fold
 from pipesim.report.wrap import wrap
 
 Justify = Literal["left", "right"]

@@ -39,8 +39,8 @@ def chosen(config: Mapping[str, Any]) -> str | None:
 
 
 def run(config: Mapping[str, Any]) -> Done:
-    """Does the task that the config asks for: the function of its name in the module of its name, imported only now."""
+    """Does the task that the config asks for: the function of its name in its folder's ``task``, imported only now."""
     name = chosen(config)
     assert name is not None
-    task: Task = getattr(importlib.import_module(f"pipesim.tasks.{name}"), name)
+    task: Task = getattr(importlib.import_module(f"pipesim.tasks.{name}.task"), name)
     return task(config)

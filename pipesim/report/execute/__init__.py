@@ -1,0 +1,1 @@
+"""The report of schedules that really ran."""

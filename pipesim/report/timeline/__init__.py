@@ -1,0 +1,1 @@
+"""A timeline drawn: as SVG, as text, for papers, and as a trace for browsers."""

@@ -1,0 +1,1 @@
+"""Constants fitted to measured runs."""

@@ -1,0 +1,1 @@
+"""Why a layout takes as long as it does."""

@@ -1,0 +1,1 @@
+"""A whole training: days, price, checkpoints."""

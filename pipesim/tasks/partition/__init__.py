@@ -1,0 +1,1 @@
+"""Layers over stages, better than evenly."""

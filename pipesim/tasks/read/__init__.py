@@ -1,0 +1,1 @@
+"""Launch arguments or a model's config, read."""
