@@ -21,8 +21,8 @@ from pipesim.report import figures, html, markdown, paper, terminal, viewer
 from pipesim.report.document import Document
 from pipesim.report.execute.runs_page import runs_page
 from pipesim.report.layout.page import layout_page
+from pipesim.report.ranking import ranked
 from pipesim.report.sweep.page import sweep_page
-from pipesim.report.sweep.ranking import ranked
 from pipesim.report.timeline import trace
 from pipesim.results import folder as folders
 from pipesim.results import kept_rows, manifest, measured, schema, store

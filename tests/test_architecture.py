@@ -91,6 +91,16 @@ ALLOWED: dict[str, set[str]] = {
 }  # fmt: skip
 """Part of pipesim -> the parts it may import besides itself. A dotted name allows that module, or name, alone."""
 
+FLOORS: dict[str, tuple[str, ...]] = {
+    "plan": ("asked keep partition", "rows", "grid", "explain search"),
+    "report": (
+        "document say command wrap", "formats", "words ranking charts", "provenance fit_tables timeline plots",
+        "figures viewer sweep compare execute", "layout html paper markdown terminal",
+    ),
+    "tasks": ("calibrate execute explain goodput jitter launch partition plan profile read validate",),
+}  # fmt: skip
+"""The inside of a part of many files, from the ground up: what stands on a floor knows the floors below it, not its neighbours."""
+
 KNOW_TORCH = {"execute", "toy"}
 
 KNOW_HYDRA = {
@@ -114,6 +124,10 @@ def imports(path: Path) -> Iterator[str]:
 
 def part(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[1]
 
 
 def ours(path: Path) -> Iterator[str]:
@@ -150,6 +164,18 @@ def test_arrows_form_no_circle() -> None:
         free = {name for name, needs in left.items() if not needs & left.keys()}
         assert free, f"these import each other: {sorted(left)}"
         left = {name: needs for name, needs in left.items() if name not in free}
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_inside_a_part_only_lower_floors_are_known(name: str) -> None:
+    floor = {room: number for number, rooms in enumerate(FLOORS[name]) for room in rooms.split()}
+    files = [
+        path for path in (PACKAGE / name).rglob("*.py") if path.parent != PACKAGE / name or path.stem != "__init__"
+    ]
+    assert {room_of(path) for path in files} == set(floor)
+    for path in files:
+        known = {each.split(".")[1] for each in ours(path) if each.startswith(f"{name}.")} - {room_of(path)}
+        assert [each for each in known & set(floor) if floor[each] >= floor[room_of(path)]] == [], named(path)
 
 
 @pytest.mark.parametrize("name", ["checks.py", "specs.py", "schedules/action.py", "schedules/rules.py"])

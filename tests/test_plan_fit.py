@@ -15,8 +15,8 @@ from pipesim.plan.asked.behind import config_behind
 from pipesim.plan.asked.space import Axis, Slice, Space, with_values
 from pipesim.plan.explain.fit import ELSEWHERE, Fit, evaluated, fit
 from pipesim.report import fit_tables
+from pipesim.report.ranking import ranked
 from pipesim.report.say import english
-from pipesim.report.sweep.ranking import ranked
 from pipesim.swept import with_told
 
 TODAY = ("cluster=dgx_h100", "parallel=megatron", "training=megatron", "stack=megatron_lm")

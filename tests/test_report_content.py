@@ -19,11 +19,11 @@ from pipesim.plan.search import stability
 from pipesim.report.document import Bars, Chart, Curves, Document, HeatMap, Parallel, Picture, Table, TimelineView
 from pipesim.report.formats import show
 from pipesim.report.layout.tables import _CAUSES_ZH
+from pipesim.report.ranking import IDENTITY, front, ranked
 from pipesim.report.say import english, speaker
 from pipesim.report.sweep import answer as sweep_answer
 from pipesim.report.sweep import charts as sweep_charts
 from pipesim.report.sweep.answer import FIXES
-from pipesim.report.sweep.ranking import IDENTITY, front, ranked
 from pipesim.report.words import COLUMN_WORDS, TIME_GROUPS, TIME_WORDS, extrapolates_zh, layout_name
 from pipesim.results import manifest
 from pipesim.simulate.causes import Cause

@@ -9,8 +9,8 @@ import numpy as np
 
 from pipesim.report.document import Cell, Column, Table
 from pipesim.report.formats import show
+from pipesim.report.ranking import Named, Row
 from pipesim.report.say import Say
-from pipesim.report.sweep.ranking import Named, Row
 from pipesim.report.words import MEMORY_WORDS
 from pipesim.simulate.memory import curve, held_change
 from pipesim.simulate.timeline import Timeline

@@ -33,7 +33,7 @@ class Axis:
 class Space:
     """Every combination of the axes' values, set in ``base``; the last axis changes fastest.
 
-    ``where`` are conditions (see ``plan.where``) that a combination must meet to be asked at all.
+    ``where`` are conditions (see ``plan.asked.where``) that a combination must meet to be asked at all.
     """
 
     base: Config

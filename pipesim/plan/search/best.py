@@ -31,7 +31,7 @@ AT_FIRST = 64
 """Layouts that are estimated first, those with the smallest bounds; then twice as many, and so on."""
 
 MORE = 4
-"""Times as many layouts are kept as are told, where some may become faster (``plan.refine``)."""
+"""Times as many layouts are kept as are told, where some may become faster (``plan.search.refine``)."""
 
 Mask = NDArray[np.bool_]
 

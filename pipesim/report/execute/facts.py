@@ -1,4 +1,4 @@
-"""What is told of a schedule that really ran: the facts of ``execute_page``, as plain data."""
+"""What is told of a schedule that really ran: the facts of ``execute.page``, as plain data."""
 
 from __future__ import annotations
 

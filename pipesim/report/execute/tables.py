@@ -1,4 +1,4 @@
-"""The tables of ``execute_page`` that compare rank by rank, link by link, stage by stage."""
+"""The tables of ``execute.page`` that compare rank by rank, link by link, stage by stage."""
 
 from __future__ import annotations
 

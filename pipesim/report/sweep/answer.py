@@ -9,15 +9,15 @@ from typing import Any
 
 from pipesim.report.document import Column, Table
 from pipesim.report.formats import show
+from pipesim.report.ranking import Named, Row
 from pipesim.report.say import Say, word
-from pipesim.report.sweep.ranking import Named, Row
 from pipesim.report.words import STATUS_WORDS, TIME_WORDS, VERDICT_WORDS, trust
 
 HEADROOM = 0.1
 """Share of a GPU's memory by which published runs differ from what is counted, mostly less."""
 
 SURE = 0.9
-"""From this chance on two layouts are told apart, as in ``plan.stability``."""
+"""From this chance on two layouts are told apart, as in ``plan.search.stability``."""
 
 MOST_CHANCES = 10
 """Layouts whose chances are told."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pipesim.report.document import Axis, Bars, Chart, Column, Mark, Picture, Table
 from pipesim.report.formats import show
+from pipesim.report.ranking import Named, Pace, Row, front
 from pipesim.report.say import Say
-from pipesim.report.sweep.ranking import Named, Pace, Row, front
 from pipesim.report.sweep.tables import parts
 from pipesim.report.words import MEMORY_WORDS, TIME_GROUPS
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pipesim.report.document import Axis, Curves, HeatMap, Line, Panel, Parallel, Picture
+from pipesim.report.ranking import IDENTITY, Named, Pace, Row, best_values, families
 from pipesim.report.say import Say
-from pipesim.report.sweep.ranking import IDENTITY, Named, Pace, Row, best_values, families
 from pipesim.report.words import COLUMN_WORDS
 
 TOO_BIG, BROKEN = "▲", "×"

@@ -9,13 +9,13 @@ from typing import Any
 
 from pipesim.report import fit_tables, provenance
 from pipesim.report.document import Document, Picture, Section, Table
+from pipesim.report.ranking import IDENTITY, Named, Row, pace, questions, ranked
 from pipesim.report.say import Say, asked_language, speaker
 from pipesim.report.sweep import answer as sweep_answer
 from pipesim.report.sweep import tables as sweep_tables
 from pipesim.report.sweep.charts import bars, trade_offs
 from pipesim.report.sweep.maps import maps, micro_batches, parallel
 from pipesim.report.sweep.question import question
-from pipesim.report.sweep.ranking import IDENTITY, Named, Row, pace, questions, ranked
 from pipesim.report.words import definitions, layout_name
 
 _DRAWN = 3

@@ -7,8 +7,8 @@ from typing import Any
 
 from pipesim.report.document import Cell, Column, Table
 from pipesim.report.formats import clean, show
+from pipesim.report.ranking import IDENTITY, Row
 from pipesim.report.say import Say
-from pipesim.report.sweep.ranking import IDENTITY, Row
 from pipesim.report.words import COLUMN_WORDS
 
 _MOST_VALUES = 24

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipesim.report.document import Cell, Column, Table
+from pipesim.report.ranking import IDENTITY, Named, Row
 from pipesim.report.say import Say, word
-from pipesim.report.sweep.ranking import IDENTITY, Named, Row
 from pipesim.report.words import COLUMN_WORDS, MEMORY_WORDS, TIME_GROUPS, VERDICT_WORDS
 
 _ALWAYS = ("t", "p", "d", "micro_batch")

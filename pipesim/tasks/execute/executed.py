@@ -26,7 +26,7 @@ Conf = Mapping[str, Any]
 
 
 def run(conf: Conf) -> Done:
-    """Everything that the task writes. Errors as ``tasks.execute.execute``."""
+    """Everything that the task writes. Errors as ``tasks.execute.task.execute``."""
     job = job_of(conf)
     state, batches = initial_state(job), random_batches(job)
     order = torch_pipelining.Order(job, state, batches[0])

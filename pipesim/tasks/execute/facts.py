@@ -1,4 +1,4 @@
-"""What a measured job has to tell: its facts as the plain data of ``report.execution``."""
+"""What a measured job has to tell: its facts as the plain data of ``report.execute.facts``."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from pipesim.plan.search.stability import Stability
 from pipesim.report import command, fit_tables, provenance
 from pipesim.report.document import Column, Document, Listing, Section, Table
 from pipesim.report.formats import show
+from pipesim.report.ranking import Row, pace
 from pipesim.report.say import english
 from pipesim.report.sweep import tables as sweep_tables
 from pipesim.report.sweep.answer import memory_sure
 from pipesim.report.sweep.charts import trade_offs
-from pipesim.report.sweep.ranking import Row, pace
 from pipesim.report.words import MEMORY_WORDS, VERDICT_WORDS, definitions, layout_name, trust
 
 SHOWN = 12

@@ -23,7 +23,7 @@ PRECISION = "bf16"
 
 
 def run(config: Conf, device: Device, date: str) -> Done:
-    """Measures, fits and tells. Errors as ``tasks.profile.profile``."""
+    """Measures, fits and tells. Errors as ``tasks.profile.task.profile``."""
     asked = config["task"]["profile"]
     kernels, messages = _measured(asked, device)
     source = _source(asked, device, date)
