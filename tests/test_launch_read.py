@@ -14,7 +14,16 @@ from points import composed
 
 from pipesim.checks import Invalid
 from pipesim.costs.parameters import total_parameters
-from pipesim.launch import hugging_face, megatron, megatron_deepspeed, nanotron, reading, shell, torchtitan
+from pipesim.launch import (
+    hugging_face,
+    megatron_deepspeed,
+    megatron_reader,
+    nanotron,
+    reading,
+    shell,
+    torchtitan,
+    torchtitan_reader,
+)
 from pipesim.launch.rows import Read
 from pipesim.launch.values import point_of
 
@@ -245,7 +254,7 @@ def test_torchtitans_published_file_is_read_with_its_older_names() -> None:
     selective_ac_option = "op"
     """
     form, found, content = reading.read(text)
-    assert (form, torchtitan.model_of(content).name) == ("torchtitan", "llama3_8b")
+    assert (form, torchtitan_reader.model_of(content).name) == ("torchtitan", "llama3_8b")
     assert (found.values["parallel.zero"], found.values["training.micro_batch"]) == (3, 1)
     assert found.values["training.recompute"] == "operators"
     assert (found.unknown, found.untold, found.problems) == (["parallelism.surprise=3"], ["training.global_batch"], [])
@@ -269,7 +278,7 @@ def test_nanotron_cuts_llama_3_8b_in_eight_as_it_does() -> None:
 ANYTHING = st.one_of(
     st.integers(-3, 9), st.sampled_from(["", "0", "auto", "x", "9" * 30, "1.5", "$X", "Ettt|L", "type:layer", "true"])
 )
-NAMES = sorted(megatron.KNOWN | megatron_deepspeed.KNOWN)
+NAMES = sorted(megatron_reader.KNOWN | megatron_deepspeed.KNOWN)
 
 
 @pytest.mark.parametrize("form", ["megatron_lm", "megatron_deepspeed"])

@@ -12,7 +12,7 @@ from points import composed
 
 from pipesim import launch, legality
 from pipesim.checks import Invalid
-from pipesim.launch import reading, torchtitan
+from pipesim.launch import reading, torchtitan_reader
 from pipesim.launch.values import point_of, values_of
 from pipesim.specs import Point
 
@@ -23,8 +23,8 @@ def read_back(files: dict[str, str], like: Point) -> Point:
     assert found.problems == found.unknown == [], (found.problems, found.unknown)
     values = found.values
     if form == "torchtitan":
-        spec = torchtitan.model_of(content)
-        torchtitan.finish_stages(content, spec.layers, values)
+        spec = torchtitan_reader.model_of(content)
+        torchtitan_reader.finish_stages(content, spec.layers, values)
         own = values_of(dataclasses.replace(like, model=spec))
         values |= {key: value for key, value in own.items() if key.startswith("model.")}
     return legality.resolve(point_of(values, like))

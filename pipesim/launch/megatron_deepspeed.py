@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipesim.checks import Invalid, divisors
-from pipesim.launch import megatron, rows
+from pipesim.launch import megatron, megatron_reader, rows
 from pipesim.launch import megatron_flags as table
 from pipesim.launch.rows import Read, Row, ours, sort_settings, theirs, whole, without_words
 from pipesim.launch.script import Script, vocabulary_flags
@@ -83,7 +83,7 @@ def write(point: Point) -> tuple[Script, str]:
         groups={
             "MODEL_ARGS": _model(values, model), **({"VOCABULARY_ARGS": vocabulary} if vocabulary else {}),
             "PARALLEL_ARGS": parallel,
-            "TRAINING_ARGS": theirs(table.DEEPSPEED_TRAINING, spoken) | megatron._dropout(values),
+            "TRAINING_ARGS": theirs(table.DEEPSPEED_TRAINING, spoken) | megatron.dropout(values),
             "DEEPSPEED_ARGS": deepspeed,
         },
         exports={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
@@ -157,10 +157,10 @@ def _units(method: str, layers: int, p: int) -> tuple[int, ...] | None:
 def read(text: str) -> Read:
     """What Megatron-DeepSpeed arguments say, of either fork."""
     read = Read(framework="megatron_deepspeed")
-    given = megatron.given_of(text, SWITCHES, read)
-    megatron._read_gpus(given, read)
+    given = megatron_reader.given_of(text, SWITCHES, read)
+    megatron_reader.read_gpus(given, read)
     ours(table.DEEPSPEED_TRAINING, given, read)
-    megatron.read_dropout(given, read)
+    megatron_reader.read_dropout(given, read)
     _read_model(given, read)
     ours(table.ALIKE[:2], given, read)
     _read_partition(given, read)
@@ -169,7 +169,7 @@ def read(text: str) -> Read:
         read.problems.append(f"--zero-stage={given['--zero-stage']} must be 0, 1, 2 or 3.")
     else:
         _read_stage(stage, read)
-    megatron.sort_rest(given, KNOWN, read)
+    megatron_reader.sort_rest(given, KNOWN, read)
     return read
 
 
@@ -192,7 +192,7 @@ def _read_model(given: dict[str, Any], read: Read) -> None:
         told = {"model.kv_heads": heads, "model.head_dim": hidden // heads, "model.ffn": 4 * hidden}
         values |= {key: value for key, value in told.items() if key not in values}
     if "model.vocab" not in values:
-        megatron.read_vocabulary(given, read)
+        megatron_reader.read_vocabulary(given, read)
     if not bigscience and positions:
         read.unknown.append(f"--position-embedding-type {positions}")
     read.untold = [key for key in read.untold if key not in values]
@@ -245,7 +245,7 @@ def read_json(content: Mapping[str, Any]) -> Read:
 
 
 _ROWS = (*table.DEEPSPEED_MODEL, *table.BIGSCIENCE_MODEL, *table.ALIKE, *table.DEEPSPEED_TRAINING)
-SWITCHES = megatron.switches_of(*_ROWS) | {
+SWITCHES = megatron_reader.switches_of(*_ROWS) | {
     "--no-pipeline-parallel",
     "--use-flash-attn",
     "--use-flash-attn-v1",

@@ -10,15 +10,15 @@ from typing import Any
 import yaml
 
 from pipesim.checks import Invalid, suggest
-from pipesim.launch import hugging_face, megatron, megatron_deepspeed, nanotron, torchtitan
+from pipesim.launch import hugging_face, megatron_deepspeed, megatron_reader, nanotron, torchtitan_reader
 from pipesim.launch.rows import Read
 
 DEEPEST, MOST_VALUES = 50, 100_000
 """Tables inside each other, and settings in one file."""
 
 FORMATS: dict[str, Callable[[Any], Read]] = {
-    "megatron_lm": megatron.read, "megatron_deepspeed": megatron_deepspeed.read, "deepspeed": megatron_deepspeed.read_json,
-    "torchtitan": torchtitan.read, "nanotron": nanotron.read, "hugging_face": hugging_face.read,
+    "megatron_lm": megatron_reader.read, "megatron_deepspeed": megatron_deepspeed.read, "deepspeed": megatron_deepspeed.read_json,
+    "torchtitan": torchtitan_reader.read, "nanotron": nanotron.read, "hugging_face": hugging_face.read,
 }  # fmt: skip
 DEEPSPEED_ONLY = ("--deepspeed", "--pp-partition-method", "--zero-stage", "--embed-layernorm", "--no-pipeline-parallel")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from pipesim.launch.number_rules import RULES, Numbers, numbers_of
+from pipesim.launch.number_rules import RULES, Numbers, Rule, numbers_of
 from pipesim.specs import Point
 
 
@@ -102,75 +103,98 @@ def problems(point: Point) -> list[str]:
     name = point.stack.framework
     if name is None:
         return []
-    broken = [*_words(FRAMEWORKS[name], point), *_degrees(FRAMEWORKS[name], point)]
     numbers = numbers_of(point)
-    broken += [rule.say(point, numbers) for rule in RULES if name in rule.of and not rule.holds(point, numbers)]
-    return [f"stack.framework={name}: {each}" for each in broken]
+    broken = [rule for rule in (*_TABLE, *RULES) if name in rule.of and not rule.holds(point, numbers)]
+    return [f"stack.framework={name}: {rule.say(point, numbers)}" for rule in broken]
 
 
 def allowed(like: Point, numbers: Numbers) -> Any:
     """Which of many points (n,) the framework runs, by columns t, p, d, c, e, v, micro_batch, global_batch and seq_length
     of resolved points that share the words of ``like``: the same as no ``problems`` of each.
     """
-    n = len(numbers["t"])
-    name = like.stack.framework
-    if name is None:
-        return np.ones(n, np.bool_)
-    framework, layout = FRAMEWORKS[name], like.layout
-    piped, many = numbers["p"] > 1, numbers["d"] * numbers["c"] > 1
-    holds = np.full(n, not any(_words(framework, like)), np.bool_)
-    holds &= ~piped | (like.schedule in framework.schedules)
-    holds &= piped | (numbers["v"] <= 1)
-    holds &= ~many | np.where(piped, layout.zero in framework.sharded, layout.zero in framework.sharded_alone)
-    for key, most in framework.most.items():
-        holds &= numbers[key] <= most
-    if framework.sequence_parallel == "always":
-        holds &= (numbers["t"] == 1) | layout.sequence_parallel
-    if layout.sequence_parallel:
-        holds &= numbers["t"] > 1
-    holds &= (numbers["c"] == 1) | (layout.context in framework.context)
-    for rule in RULES:
-        if name in rule.of:
+    holds = np.ones(len(numbers["t"]), np.bool_)
+    for rule in (*_TABLE, *RULES):
+        if like.stack.framework in rule.of:
             holds &= rule.holds(like, numbers)
     return holds
 
 
-def _words(framework: Framework, point: Point) -> Iterator[str]:
-    """What no number matters for."""
-    layout, training = point.layout, point.training
-    if training.recompute not in framework.recompute:
-        yield _no(f"training.recompute={training.recompute}", "training.recompute", framework.recompute)
-    if training.precision not in framework.precisions:
-        yield _no(f"training.precision={training.precision}", "training.precision", framework.precisions)
-    if layout.rank_order not in framework.rank_orders:
-        yield _no(f"parallel.rank_order={layout.rank_order}", "parallel.rank_order", framework.rank_orders)
-    if layout.spread_vocab != "none":
-        yield _no(f"parallel.spread_vocab={layout.spread_vocab}", "parallel.spread_vocab", ("none",))
-    if layout.shard is not None and not framework.shards:
-        yield _no(f"parallel.shard={layout.shard}", "parallel.shard", ("null",))
-    if framework.sequence_parallel == "never" and layout.sequence_parallel:
-        yield "parallel.sequence_parallel=true is not there. Nearest: parallel.sequence_parallel=false."
+def _own(like: Point) -> Framework:
+    assert like.stack.framework is not None
+    return FRAMEWORKS[like.stack.framework]
 
 
-def _degrees(framework: Framework, point: Point) -> Iterator[str]:
-    layout = point.layout
-    zero = framework.sharded if layout.p > 1 else framework.sharded_alone
-    if layout.p > 1 and point.schedule not in framework.schedules:
-        yield _no(f"schedule={point.schedule}", "schedule", framework.schedules)
-    if layout.p == 1 and (layout.v or 1) > 1:
-        yield f"parallel.v={layout.v} interleaves a pipeline, and parallel.p=1 is none. Nearest: parallel.v=1."
-    if (layout.d or 1) * layout.c > 1 and layout.zero not in zero:
-        yield _no(f"parallel.zero={layout.zero}{' with a pipeline' if layout.p > 1 else ''}", "parallel.zero", zero)
-    for key, most in framework.most.items():
-        if (getattr(layout, key) or 1) > most:
-            yield f"parallel.{key}={getattr(layout, key)} is not there. Nearest: parallel.{key}={most}."
-    if framework.sequence_parallel == "always" and layout.t > 1 and not layout.sequence_parallel:
-        yield f"parallel.t={layout.t} comes with sequence parallelism. Nearest: parallel.sequence_parallel=true."
-    if layout.sequence_parallel and layout.t == 1:
-        yield "parallel.sequence_parallel=true divides over parallel.t=1 nothing. Nearest: parallel.sequence_parallel=false."
-    if layout.c > 1 and layout.context not in framework.context:
-        yield _no(f"parallel.context={layout.context}", "parallel.context", framework.context)
+def _asked(like: Point, key: str) -> Any:
+    return attrgetter(key.replace("parallel.", "layout."))(like)
 
 
-def _no(asked: str, key: str, known: Sequence[Any]) -> str:
-    return f"{asked} is not there. Nearest: {key}={' or '.join(map(str, known))}."
+def _no(like: Point, key: str, known: Sequence[Any], where: str = "") -> str:
+    return f"{key}={_asked(like, key)}{where} is not there. Nearest: {key}={' or '.join(map(str, known))}."
+
+
+def _rule(holds: Callable[[Point, Numbers], Any], say: Callable[[Point, Numbers], str]) -> Rule:
+    return Rule(tuple(FRAMEWORKS), holds, say)
+
+
+def _word(key: str, known: Callable[[Framework], Sequence[Any]]) -> Rule:
+    """A key that has one of the framework's words."""
+    return _rule(
+        lambda like, n: _asked(like, key) in known(_own(like)), lambda like, n: _no(like, key, known(_own(like)))
+    )
+
+
+def _where(matters: Callable[[Numbers], Any], rule: Rule) -> Rule:
+    """A rule that holds wherever its numbers do not matter."""
+    return rule._replace(holds=lambda like, n: np.logical_not(matters(n)) | rule.holds(like, n))
+
+
+def _most(key: str) -> Rule:
+    return _rule(
+        lambda like, n: n[key] <= _own(like).most.get(key, n[key]),
+        lambda like, n: _no(like, f"parallel.{key}", (_own(like).most[key],)),
+    )
+
+
+_TABLE = (
+    _word("training.recompute", lambda own: own.recompute),
+    _word("training.precision", lambda own: own.precisions),
+    _word("parallel.rank_order", lambda own: own.rank_orders),
+    _word("parallel.spread_vocab", lambda own: ("none",)),
+    _rule(
+        lambda like, n: like.layout.shard is None or _own(like).shards,
+        lambda like, n: _no(like, "parallel.shard", ("null",)),
+    ),
+    _rule(
+        lambda like, n: not like.layout.sequence_parallel or _own(like).sequence_parallel != "never",
+        lambda like, n: "parallel.sequence_parallel=true is not there. Nearest: parallel.sequence_parallel=false.",
+    ),
+    _where(lambda n: n["p"] > 1, _word("schedule", lambda own: own.schedules)),
+    _rule(
+        lambda like, n: (n["p"] > 1) | (n["v"] == 1),
+        lambda like, n: f"parallel.v={n['v']} interleaves a pipeline, and parallel.p=1 is none. Nearest: parallel.v=1.",
+    ),
+    _where(lambda n: (n["d"] * n["c"] > 1) & (n["p"] == 1), _word("parallel.zero", lambda own: own.sharded_alone)),
+    _where(
+        lambda n: (n["d"] * n["c"] > 1) & (n["p"] > 1),
+        _rule(
+            lambda like, n: like.layout.zero in _own(like).sharded,
+            lambda like, n: _no(like, "parallel.zero", _own(like).sharded, " with a pipeline"),
+        ),
+    ),
+    *map(_most, ("t", "p", "v", "c", "e")),
+    _rule(
+        lambda like, n: (n["t"] == 1) | like.layout.sequence_parallel | (_own(like).sequence_parallel != "always"),
+        lambda like, n: (
+            f"parallel.t={n['t']} comes with sequence parallelism. Nearest: parallel.sequence_parallel=true."
+        ),
+    ),
+    _rule(
+        lambda like, n: (n["t"] > 1) | (not like.layout.sequence_parallel),
+        lambda like, n: (
+            "parallel.sequence_parallel=true divides over parallel.t=1 nothing. "
+            "Nearest: parallel.sequence_parallel=false."
+        ),
+    ),
+    _where(lambda n: n["c"] > 1, _word("parallel.context", lambda own: own.context)),
+)
+"""What a framework's entry above says, as rules of points; all are of numbers or columns, as those of ``number_rules``."""

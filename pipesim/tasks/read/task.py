@@ -13,7 +13,7 @@ import yaml
 from pipesim import config as configs
 from pipesim import inputs, legality
 from pipesim.checks import Invalid
-from pipesim.launch import hugging_face, reading, torchtitan
+from pipesim.launch import hugging_face, reading, torchtitan_reader
 from pipesim.launch.rows import Read
 from pipesim.launch.values import point_of, values_of
 from pipesim.specs import Point
@@ -87,9 +87,9 @@ def _point(form: str, found: Read, content: Mapping[str, Any], config: Mapping[s
     like = configs.build(config)
     values = found.values
     if form == "torchtitan":
-        model = values_of(dataclasses.replace(like, model=torchtitan.model_of(content)))
+        model = values_of(dataclasses.replace(like, model=torchtitan_reader.model_of(content)))
         values |= {key: value for key, value in model.items() if key.startswith("model.")}
-        torchtitan.finish_stages(content, values["model.layers"], values)
+        torchtitan_reader.finish_stages(content, values["model.layers"], values)
         values.setdefault("training.seq_length", values["model.context"])
     problems = list(found.problems)
     if "model" in _told(form):
