@@ -26,6 +26,9 @@ _MEMORY_KINDS = (  # a pattern of the row's source and notes, what was measured
 )
 _PRINTED = "as printed, kind not stated"
 
+RELEASES = (r"README \d{4}-\d\d", r"^v\d+\.\d+(?:\.\d+)?", r"NeMo \d\d\.\d\d")
+"""How notes name the release of the software, or the dated table that was measured with it."""
+
 STALLING, STALL_GPUS = "nanotron-playbook", 128
 STALL_RULE = (
     f"About 30 % of {STALLING}'s rows carry a stall of about a second in every micro-batch that no column explains. Its rows "
@@ -52,6 +55,12 @@ def prints_first_rank(measurement: Measurement) -> bool:
     more than 3 %, nanotron's rows lie 6 % (median) beside the first and 27 % beside the heaviest.
     """
     return measurement.source == STALLING
+
+
+def release(measurement: Measurement) -> str:
+    """The release that the row's source states; empty where it states none."""
+    found = (re.search(pattern, measurement.cells["notes"]) for pattern in RELEASES)
+    return next((each[0] for each in found if each), "")
 
 
 def kept(measurement: Measurement) -> bool:

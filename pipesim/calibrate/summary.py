@@ -17,6 +17,7 @@ from pipesim.costs.columns import FloatArray
 
 OURS, PEER = "pipesim", "llm-analysis"
 OWN_MFU, ONE_MFU = "constant MFU, fitted to these rows", "constant MFU, one for all"
+INFERRED = "a key field is inferred (grade C) or missing"
 NEAR = 0.1
 """Predictions within this fraction of the capacity are left out of the second confusion."""
 
@@ -37,8 +38,6 @@ class Score:
     plain: Errors
     scaled: Errors
     """After one factor for all rows."""
-    one_run: float
-    """Mean error after one measured run, averaged over which run that is."""
     regret: Regret
 
 
@@ -87,9 +86,24 @@ def score(validation: Validation, rows: Mask, predicted_s: FloatArray) -> Score:
     return Score(
         plain=scores.errors(predicted, measured),
         scaled=scores.errors(scores.scaled(predicted, measured), measured),
-        one_run=scores.after_one_run(predicted, measured),
         regret=regret.regret(groups, predicted, measured),
     )
+
+
+def kinds(validation: Validation) -> dict[str, Mask]:
+    """Rows with a measured time that are not ``timed``, by what sets them apart."""
+    ran = validation.which(lambda each: each.outcome == "ok")
+    usable = validation.known & np.isfinite(validation.measured_s) & ran
+    moe, narrow, odd = map(validation.which, (classes.is_moe, classes.is_narrow, classes.is_special))
+    incomplete = validation.which(lambda each: each.grade[:1] not in ("A", "B"))
+    return {
+        "mixture of experts": usable & moe & ~narrow & ~odd & ~incomplete,
+        "fp8": usable & narrow & ~moe & ~odd & ~incomplete,
+        "mixture of experts, fp8": usable & moe & narrow & ~odd & ~incomplete,
+        INFERRED: usable & incomplete & ~odd & ~moe & ~narrow,
+        "the same, fp8 or mixture of experts": usable & incomplete & ~odd & (moe | narrow),
+        "offloading or LoRA, which is not modelled": usable & odd,
+    }
 
 
 def has_memory(validation: Validation) -> Mask:

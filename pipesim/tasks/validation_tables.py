@@ -25,16 +25,16 @@ def by_source(subsets: Sequence[Subset], scored: Scores) -> Table:
     rows = []
     for each in subsets:
         ours = scored[each.name][OURS]
-        rows.append((each.name, each.role, *_errors(ours.plain), *_errors(ours.scaled)[1:], ours.one_run))
+        rows.append((each.name, each.role, *_errors(ours.plain), *_errors(ours.scaled)[1:]))
     return Table(
         title="Error of the step time, by source",
         columns=(
             *_texts("source", "table"), _count("rows"), *_percents(*_ERRORS),
-            *_percents(*(f"{title}, scaled" for title in _ERRORS)), _percent("mean after one run"),
+            *_percents(*(f"{title}, scaled" for title in _ERRORS)),
         ),
         rows=tuple(rows),
         note="Predicted over measured, less one; mean, median and percentile of its size, bias with its sign. Scaled: after "
-        "one factor for the source. After one run: the factor is set by one measured row, averaged over which one.",
+        "one factor for the source, the median of all its rows.",
     )  # fmt: skip
 
 
@@ -102,20 +102,8 @@ def by_class(validation: Validation, role: str) -> Table:
 
 def special(validation: Validation) -> Table | None:
     """Rows of kinds that the main tables leave out."""
-    ran = validation.which(lambda each: each.outcome == "ok")
-    usable = validation.known & np.isfinite(validation.measured_s) & ran
-    moe, narrow, odd = map(validation.which, (classes.is_moe, classes.is_narrow, classes.is_special))
-    incomplete = validation.which(lambda each: each.grade[:1] not in ("A", "B"))
-    kinds = {
-        "mixture of experts": usable & moe & ~narrow & ~odd & ~incomplete,
-        "fp8": usable & narrow & ~moe & ~odd & ~incomplete,
-        "mixture of experts, fp8": usable & moe & narrow & ~odd & ~incomplete,
-        "a key field is inferred (grade C) or missing": usable & incomplete & ~odd & ~moe & ~narrow,
-        "the same, fp8 or mixture of experts": usable & incomplete & ~odd & (moe | narrow),
-        "offloading or LoRA, which is not modelled": usable & odd,
-    }
     rows: list[tuple[Cell, ...]] = []
-    for kind, mask in kinds.items():
+    for kind, mask in summary.kinds(validation).items():
         for subset in summary.subsets(validation, mask):
             ours = summary.score(validation, subset.rows, validation.predicted.step_time_s)
             rows.append((kind, subset.name, subset.role, *_errors(ours.plain), ours.scaled.mean))
