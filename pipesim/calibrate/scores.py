@@ -61,7 +61,7 @@ def after_runs(predicted: FloatArray, measured: FloatArray, runs: int, prior_run
     orders = orders or [chance.permutation(rows) for _ in range(DRAWS)]
     share = runs / (runs + prior_runs)
     left = [logs[order[runs:]] - share * np.median(logs[order[:runs]]) for order in orders]
-    return np.abs(np.expm1(np.concatenate(left)))
+    return np.asarray(np.abs(np.expm1(np.concatenate(left))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
