@@ -23,12 +23,12 @@ WORDS = {
     REGRET: "regret of the layout chosen, mean",
     MEMORY: "memory, mean error",
     OOM: "out of memory or not, 1 less balanced accuracy",
-    OOM_FAR: f"the same outside {100 * summary.NEAR:g} % of the capacity",
+    OOM_FAR: f"out of memory or not, likewise, outside {100 * summary.NEAR:g} % of the capacity",
     COVERED_TIME: f"step time, off from {100 * COVERAGE:g} % inside the interval",
     COVERED_MEMORY: f"memory, off from {100 * COVERAGE:g} % inside the interval",
 }
 
-A100_MEAN, DEV_WORST, DEV = "sources on A100, mean", "dev, worst source of five rows or more", "dev"
+A100_MEAN, DEV_WORST, DEV = "sources on A100, mean", "dev, the worst source of five rows or more", "dev"
 FEWEST = 5
 """Rows of a source that is looked at for ``DEV_WORST``."""
 

@@ -16,7 +16,7 @@ from pipesim.calibrate.validate import Validation
 from pipesim.costs.columns import FloatArray
 
 OURS, PEER = "pipesim", "llm-analysis"
-OWN_MFU, ONE_MFU = "constant MFU, fitted to these rows", "constant MFU, one for all"
+OWN_MFU, ONE_MFU = "one MFU, fitted here", "one MFU for all"
 INFERRED = "a key field is inferred (grade C) or missing"
 NEAR = 0.1
 """Predictions within this fraction of the capacity are left out of the second confusion."""

@@ -25,12 +25,11 @@ def by_source(subsets: Sequence[Subset], scored: Scores) -> Table:
     rows = []
     for each in subsets:
         ours = scored[each.name][OURS]
-        rows.append((each.name, each.role, *_errors(ours.plain), *_errors(ours.scaled)[1:]))
+        rows.append((each.name, each.role, *_errors(ours.plain), ours.scaled.mean))
     return Table(
         title="Error of the step time, by source",
         columns=(
-            *_texts("source", "table"), _count("rows"), *_percents(*_ERRORS),
-            *_percents(*(f"{title}, scaled" for title in _ERRORS)),
+            *_texts("source", "table"), _count("rows"), *_percents(*_ERRORS, "mean, scaled"),
         ),
         rows=tuple(rows),
         note="Predicted over measured, less one; mean, median and percentile of its size, bias with its sign. Scaled: after "
@@ -51,32 +50,31 @@ def beside_others(subsets: Sequence[Subset], scored: Scores) -> Table:
         title="Mean error beside simpler ways to predict",
         columns=(
             *_texts("source", "table"), _count("rows"), *_percents(*ways), *_percents(f"{OURS}, scaled", f"{PEER}, scaled"),
-            _count(f"rows that {PEER} can do"),
+            _count("its rows"),
         ),
         rows=tuple(rows),
-        note="One factor for the source leaves nothing of a constant MFU but its blindness: scaled or not it is the same.",
+        note="One factor for the source leaves nothing of a constant MFU but its blindness: scaled or not it is the same. "
+        f"Its rows: those that {PEER} can do.",
     )  # fmt: skip
 
 
 def layout_choice(subsets: Sequence[Subset], scored: Scores) -> Table | None:
-    ways = (OURS, OWN_MFU, PEER)
     rows: list[tuple[Cell, ...]] = []
     for each in subsets:
         mine = scored[each.name]
         if mine[OURS].regret.groups:
-            whole = (each.name, each.role, mine[OURS].regret.groups, mine[OURS].regret.rows, mine[OURS].regret.median)
-            regrets = (mine[way].regret for way in ways)
-            rows.append((*whole, *(cell for r in regrets for cell in (r.mean, r.largest, r.rank_correlation))))
+            for way, name in ((OURS, OURS), (OWN_MFU, "constant MFU"), (PEER, PEER)):
+                r = mine[way].regret
+                rows.append(
+                    (each.name, each.role, name, r.groups, r.rows, r.mean, r.median, r.largest, r.rank_correlation)
+                )
     if not rows:
         return None
     return Table(
         title="What choosing the predicted best layout costs",
         columns=(
-            *_texts("source", "table"), _count("groups"), _count("runs"), _percent("median regret"),
-            *(
-                Column(title=f"{way}: {what}", kind="number" if what == "rank correlation" else "percent")
-                for way in (OURS, "constant MFU", PEER) for what in ("regret", "largest", "rank correlation")
-            ),
+            *_texts("source", "table", "by"), _count("groups"), _count("runs"),
+            *_percents("mean regret", "median regret", "largest"), Column(title="rank correlation", kind="number"),
         ),
         rows=tuple(rows),
         note="A group is the runs of one model, GPUs, global batch, sequence length, precision, kernel and software version. "
