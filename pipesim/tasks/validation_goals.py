@@ -23,7 +23,7 @@ def goals_of(validation: Validation, figures: Mapping[str, Mapping[str, float]])
     yield Observations(
         title=f"{len(found) - len(missed)} of {len(found)} goals are reached" + (". Missed are" if missed else ""),
         claims=tuple(
-            f"{goals.WORDS[goal.what]}, of {goal.of}: {_percent(value)} %, not {_percent(goal.most)} %"
+            f"{goal.of}: {goals.WORDS[goal.what]}, {_percent(value):g} %; at most {_percent(goal.most):g} % is aimed at"
             for goal, value in missed
         ),
     )
@@ -50,15 +50,15 @@ def after_own_runs(validation: Validation, subsets: Sequence[Subset]) -> Table:
     for each in subsets:
         found = after_runs.after(validation, each.rows)
         plain = summary.score(validation, each.rows, validation.predicted.step_time_s).plain
-        weighed = (cell for pair in found.weighed.values() for cell in pair)
-        rows.append((each.name, each.role, plain.rows, plain.mean, plain.median, *weighed, found.at_its_word))
+        means, medians = zip(*[(plain.mean, plain.median), *found.weighed.values()], strict=True)
+        rows.append((each.name, each.role, plain.rows, *means, *medians, found.at_its_word))
     counts = [f"{runs} run{'s' * (runs > 1)}" for runs in intervals.OWN_RUNS]
-    titles = [f"{what}, {count}" for count in ("no run", *counts) for what in ("mean", "median")]
+    titles = [f"{what}, {count}" for what in ("mean", "median") for count in ("no run", *counts)]
     return Table(
         title="Error of the step time once some rows are taken for a user's own runs",
         columns=(
             Column(title="source"), Column(title="table"), Column(title="rows", kind="count"),
-            *(Column(title=title, kind="percent") for title in [*titles, "mean, one run at its word"]),
+            *(Column(title=title, kind="percent") for title in [*titles, "mean, 1 run at its word"]),
         ),
         rows=tuple(rows),
         note="One run: each row of the source in turn, the error of its other rows. Three and ten: drawn by chance, again and "
