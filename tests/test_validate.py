@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from measured_rows import CELLS, catalog, measured, packaged, table
 
 from pipesim import compose, config, study
-from pipesim.calibrate import bands, classes, peers, predictions, regret, rows, summary
+from pipesim.calibrate import bands, classes, goals, peers, predictions, regret, rows, summary
 from pipesim.calibrate.validate import validate
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.plan.space import Space
 from pipesim.report import markdown
+from pipesim.tasks import validation_goals
 from pipesim.tasks.validation_page import page
 
 ODD = {
@@ -324,6 +325,20 @@ def test_the_report_of_the_packaged_rows_holds_all_it_should() -> None:
         "Memory", "Set apart", "Intervals",
         "Definitions",
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_every_goal_is_told_and_holds_only_if_it_is_reached() -> None:
+    found = packaged()
+    known = goals.reached(found, summary.figures(found))
+    assert [goal for goal, _ in known] == list(goals.GOALS)
+    assert all(0 <= value < 1 for _, value in known)
+    said, table = validation_goals.goals_of(found, summary.figures(found))
+    holds = [row[-1] for row in table.rows]
+    assert said.title.startswith(f"{sum(holds)} of {len(goals.GOALS)} goals")
+    assert len(said.claims) == holds.count(False)
+    figures = {(goal.what, goal.of): value for goal, value in known}
+    assert figures[goals.BY_RELEASE, "NeMo-A100"] < figures[goals.SCALED, "NeMo-A100"] / 2
 
 
 @pytest.mark.slow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from measured_rows import measured, packaged
+from measured_rows import measured
 
-from pipesim.calibrate import after_runs, classes, goals, summary
+from pipesim.calibrate import after_runs, classes, summary
 from pipesim.calibrate.intervals import OWN_RUNS
 from pipesim.calibrate.validate import Validation, validate
 from pipesim.tasks import validation_goals
@@ -85,17 +85,3 @@ def test_a_source_of_one_release_or_none_has_no_table_of_them() -> None:
 def test_a_table_of_ones_own_has_no_goals() -> None:
     found = validate([("own", [measured(source_group="ZeroBubble-2024")])])
     assert list(validation_goals.goals_of(found, summary.figures(found))) == []
-
-
-@pytest.mark.slow
-def test_every_goal_is_told_and_holds_only_if_it_is_reached() -> None:
-    found = packaged()
-    known = goals.reached(found, summary.figures(found))
-    assert [goal for goal, _ in known] == list(goals.GOALS)
-    assert all(0 <= value < 1 for _, value in known)
-    said, table = validation_goals.goals_of(found, summary.figures(found))
-    holds = [row[-1] for row in table.rows]
-    assert said.title.startswith(f"{sum(holds)} of {len(goals.GOALS)} goals")
-    assert len(said.claims) == holds.count(False)
-    figures = {(goal.what, goal.of): value for goal, value in known}
-    assert figures[goals.BY_RELEASE, "NeMo-A100"] < figures[goals.SCALED, "NeMo-A100"] / 2
