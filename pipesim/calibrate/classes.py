@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable
 
+from pipesim.calibrate.recipes import contradicts_its_stages
 from pipesim.calibrate.rows import Measurement
 from pipesim.costs import parameters
 from pipesim.specs import Point
@@ -84,6 +85,11 @@ def is_narrow(measurement: Measurement) -> bool:
 def is_special(measurement: Measurement) -> bool:
     """Does what no estimate covers."""
     return bool(re.search(r"offload|LoRA", measurement.cells["notes"]))
+
+
+def contradicts_itself(measurement: Measurement) -> bool:
+    """Its stages hold what the recomputation that it states would not keep."""
+    return measurement.point is not None and contradicts_its_stages(measurement.point, measurement.cells["notes"])
 
 
 def _cut(point: Point) -> str:

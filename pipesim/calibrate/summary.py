@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipesim.calibrate import baselines, classes, regret, scores
-from pipesim.calibrate.recipes import contradicts_its_stages
 from pipesim.calibrate.regret import Regret
 from pipesim.calibrate.rows import Measurement
 from pipesim.calibrate.scores import Confusion, Errors, Mask
@@ -114,11 +113,7 @@ def has_memory(validation: Validation) -> Mask:
 
 def scored_memory(validation: Validation) -> Mask:
     """Of those the ones that state everything needed, dense, 16 bits, nothing special, and do not contradict themselves."""
-    return has_memory(validation) & validation.which(_is_plain) & ~validation.which(_contradicts_itself)
-
-
-def _contradicts_itself(measurement: Measurement) -> bool:
-    return measurement.point is not None and contradicts_its_stages(measurement.point, measurement.cells["notes"])
+    return has_memory(validation) & validation.which(_is_plain) & ~validation.which(classes.contradicts_itself)
 
 
 def _is_plain(measurement: Measurement) -> bool:

@@ -179,7 +179,7 @@ def coverage(validation: Validation) -> Table:
         ),
         rows=tuple(rows),
         note=f"The intervals are meant to hold {100 * intervals.COVERAGE:g} %. Their widths come from the calibration table; "
-        "the dev table had no part in them.",
+        "the dev table had no part in them. Step times are of rows that the rule against stalls keeps, memory of all.",
     )
 
 
