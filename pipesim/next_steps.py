@@ -20,6 +20,9 @@ FILES: dict[str, tuple[str, str]] = {
     "measured.csv": ("what was measured", "实测值"),
     "timeline.html": ("the timeline, to move in", "可缩放的时间线"),
     "trace.json": ("the timeline, for ui.perfetto.dev", "时间线，用 ui.perfetto.dev 打开"),
+    "predictions.parquet": ("every measured row beside what is predicted of it", "每条实测与其预测"),
+    "figures.json": ("errors by source, as numbers", "各来源的误差，数值"),
+    "runs.csv": ("each run, measured, before and after the fit", "每次运行：实测、拟合前后"),
     "schedule.csv": ("the order of actions, as PyTorch reads it", "动作次序，PyTorch 可读"),
 }
 """Files worth opening and what each is, in English and Chinese."""
@@ -42,6 +45,9 @@ AFTER = {
     "goodput": ("jitter", "launch"), "jitter": ("goodput", "explain"), "read": ("plan", "explain"),
 }  # fmt: skip
 """What is worth asking next with the same words."""
+
+FITTED = ("calibrate", "profile")
+"""Tasks that write constants to be used."""
 
 MOST = 3
 """Commands that are told; the first matter most."""
@@ -112,6 +118,15 @@ def _after_task(about: Mapping[str, Any], name: str, folder: Path, read: Sequenc
             yield ON_A_LAYOUT[task], _run([f"experiment={task}", *asked])
 
 
+def _with_fitted(about: Mapping[str, Any], task: str, folder: Path) -> list[str]:
+    """The same words, with the groups that the study has a file for taken from there."""
+    name = about["config"]["task"][task]["name"]
+    groups = [group for group in ("stack", "cluster", "costs") if (folder / "conf" / group / f"{name}.yaml").is_file()]
+    chosen = tuple(f"{group}=" for group in (*groups, "experiment", "task", "measurements"))
+    asked = [word for word in about["overrides"] if not word.startswith((*_OWN, *chosen, "task."))]
+    return ["--config-dir", _near(folder / "conf"), *(f"{group}={name}" for group in groups), *asked]
+
+
 def _commands(
     about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say, read: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
@@ -120,6 +135,8 @@ def _commands(
     task = next((name for name, conf in tasks.items() if conf is not None), "")
     if task in AFTER:
         yield from _after_task(about, task, folder, read)
+    elif task in FITTED:
+        yield "a layout with what was fitted", _run(_with_fitted(about, task, folder))
     elif about["kind"] == "layout" and best is not None:
         if not any(word.startswith(("experiment=", "grid=")) for word in asked):
             yield (

@@ -118,7 +118,7 @@ def test_the_files_load_as_a_stack_and_a_cluster_with_the_fitted_values(asked: A
 )
 def test_a_fitted_constant_is_written_in_the_unit_of_its_config(asked: Any, name: str, field: str, unit: float) -> None:
     """Runs a tenth slower than expected and one constant to move: it rises, and the file holds what the report says."""
-    lines = (HEAD, "a,4,12,8,2,2048,130", "b,4,24,4,2,2048,140", "c,8,12,4,4,2048,150")
+    lines = (HEAD, "a,4,12,8,2,2048,115", "b,4,24,4,2,2048,122", "c,8,12,4,4,2048,135")
     conf = asked(lines, f"task.calibrate.constants=[{name}]")
     done = calibrate(conf)
     stack = loaded(spec_config.StackConf, done.files["conf/stack/calibrated.yaml"])
@@ -129,6 +129,18 @@ def test_a_fitted_constant_is_written_in_the_unit_of_its_config(asked: Any, name
     changed = {key for key, value in stack.items() if value != conf["stack"][key]}
     assert changed <= {field, "name", "based_on", "own_runs", "source"}
     assert stack["own_runs"] == {"a100_80g": 3}
+
+
+def test_a_fit_that_is_none_narrows_no_interval(asked: Any) -> None:
+    wild = (HEAD, "a,4,12,8,2,2048,105", "b,4,24,4,2,2048,400", "c,8,12,4,4,2048,900", "d,4,12,8,1,2048,95")
+    done = calibrate(asked(wild))
+    assert loaded(spec_config.StackConf, done.files["conf/stack/calibrated.yaml"])["own_runs"] == {}
+    text = " ".join(markdown.to_markdown(done.document).split())
+    assert "no fit, so that no interval is narrower" in text
+    before, after = re.search(
+        r"lay within ([\d.]+) % of the estimate before the fit, ([\d.]+) % after it", text
+    ).groups()
+    assert before == after
 
 
 def test_one_run_fits_the_efficiency_alone_and_needs_no_cluster(asked: Any) -> None:

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from measured_rows import CELLS, catalog, measured, packaged, table
 
 from pipesim import compose, config, study
-from pipesim.calibrate import classes, peers, predictions, regret, rows, summary
+from pipesim.calibrate import bands, classes, goals, peers, predictions, regret, rows, summary
 from pipesim.calibrate.validate import validate
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.plan.asked.space import Space
 from pipesim.report import markdown
+from pipesim.tasks.validate import goal_tables
 from pipesim.tasks.validate.page import page
 
 ODD = {
@@ -272,7 +273,7 @@ def test_the_stack_that_is_asked_for_stands_for_its_name(tmp_path: Path, capsys:
 
 def test_nothing_but_odd_rows_still_makes_a_report() -> None:
     found = validate([("own", [measured(gpu="abacus"), measured(tp="")])])
-    document = page(found, peers.llm_analysis(found.measurements, [False, False]), 10)
+    document = page(found, peers.llm_analysis(found.measurements, [False, False]), [], summary.figures(found), 10)
     assert "2 measured runs" in markdown.to_markdown(document)
 
 
@@ -310,17 +311,34 @@ def test_every_packaged_row_is_predicted_or_says_why() -> None:
 @pytest.mark.slow
 def test_the_report_of_the_packaged_rows_holds_all_it_should() -> None:
     found = packaged()
-    document = page(found, peers.llm_analysis(found.measurements, [True] * len(found.measurements)), 6)
+    peer = peers.llm_analysis(found.measurements, [True] * len(found.measurements))
+    document = page(found, peer, bands.bands(found, catalog()), summary.figures(found), 6)
     text = markdown.to_markdown(document)
     for word in (
         "constant MFU", "llm-analysis", "regret", "rank correlation", "balanced accuracy", "mixture of experts", "fp8",
         "grade C", "HFU", "GiB", "bubble overhead", "covered", *classes.CLASSES["cut"], classes.STALL_RULE,
+        "README 2022-01", "legal values", "goals are reached",
     ):  # fmt: skip
         assert word in text
     assert [section.title for section in document.sections] == [
-        "What was compared", "Step time", "Choosing a layout", "For whom", "The worst", "Memory", "Set apart", "Intervals",
+        "What was compared", "Goals", "Step time", "With runs of one's own", "Choosing a layout", "For whom", "The worst",
+        "Memory", "Set apart", "Intervals",
         "Definitions",
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_every_goal_is_told_and_holds_only_if_it_is_reached() -> None:
+    found = packaged()
+    known = goals.reached(found, summary.figures(found))
+    assert [goal for goal, _ in known] == list(goals.GOALS)
+    assert all(0 <= value < 1 for _, value in known)
+    said, table = goal_tables.goals_of(found, summary.figures(found))
+    holds = [row[-1] for row in table.rows]
+    assert said.title.startswith(f"{sum(holds)} of {len(goals.GOALS)} goals")
+    assert len(said.claims) == holds.count(False)
+    figures = {(goal.what, goal.of): value for goal, value in known}
+    assert figures[goals.BY_RELEASE, "NeMo-A100"] < figures[goals.SCALED, "NeMo-A100"] / 2
 
 
 @pytest.mark.slow

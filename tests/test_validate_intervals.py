@@ -182,6 +182,13 @@ def test_nine_of_ten_dev_rows_lie_in_their_intervals(quantity: str) -> None:
 
 
 @pytest.mark.slow
+def test_nine_of_ten_rows_that_memory_was_measured_on_lie_in_their_intervals_with_stalls_or_without() -> None:
+    found = packaged()
+    scored = summary.scored_memory(found) & found.of_role("calibration")
+    assert 0.85 <= summary.covered(found, scored, "memory") <= 0.95
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", intervals.OWN_RUNS)
 def test_nine_of_ten_other_dev_rows_lie_in_the_interval_after_a_fit_to_some_of_their_source(runs: int) -> None:
     """Of each source are fitted ``runs`` rows, evenly spaced, as ``calibrate`` does."""

@@ -56,9 +56,29 @@ def test_the_factor_is_a_median_which_an_outlier_does_not_move() -> None:
 
 def test_one_run_sets_the_factor_of_the_others() -> None:
     # ratios 1 and 2: after the first run the second is 100 % too large, after the second the first 50 % too small
-    assert scores.after_one_run(reals(1.0, 2.0), reals(1.0, 1.0)) == pytest.approx((1.0 + 0.5) / 2)
-    assert scores.after_one_run(reals(3.0, 6.0, 9.0), reals(1.0, 2.0, 3.0)) == pytest.approx(0.0)
-    assert math.isnan(scores.after_one_run(reals(1.0), reals(1.0)))
+    assert scores.after_runs(reals(1.0, 2.0), reals(1.0, 1.0), 1) == pytest.approx([1.0, 0.5])
+    assert scores.after_runs(reals(3.0, 6.0, 9.0), reals(1.0, 2.0, 3.0), 1) == pytest.approx(np.zeros(6))
+
+
+def test_a_run_moves_less_where_the_estimate_weighs_more() -> None:
+    # both twice too large: a run that weighs as much as the estimate takes half of that away, in logarithms
+    one = scores.after_runs(reals(2.0, 2.0), reals(1.0, 1.0), 1, prior_runs=1)
+    assert one == pytest.approx(np.full(2, 2**0.5 - 1))
+    assert scores.after_runs(reals(2.0, 2.0), reals(1.0, 1.0), 1, prior_runs=1e12) == pytest.approx(np.ones(2))
+
+
+def test_more_runs_take_away_a_shift_and_leave_the_scatter() -> None:
+    chance = np.random.default_rng(1)
+    measured = np.ones(60)
+    predicted = np.exp(0.2 + 0.02 * chance.standard_normal(60))
+    left = [float(scores.after_runs(predicted, measured, runs, prior_runs=2).mean()) for runs in (1, 3, 10)]
+    assert left[0] > left[1] > left[2] > 0.01
+    assert scores.after_runs(predicted, measured, 3).tolist() == scores.after_runs(predicted, measured, 3).tolist()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_without_other_rows_nothing_is_said_of_own_runs(rows: int) -> None:
+    assert len(scores.after_runs(np.ones(rows), np.ones(rows), 3)) == 0
 
 
 def test_balanced_accuracy_is_the_mean_of_both_shares() -> None:

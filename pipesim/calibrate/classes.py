@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable
 
+from pipesim.calibrate.recipes import contradicts_its_stages
 from pipesim.calibrate.rows import Measurement
 from pipesim.costs import parameters
 from pipesim.specs import Point
@@ -25,6 +26,9 @@ _MEMORY_KINDS = (  # a pattern of the row's source and notes, what was measured
     (r"per-stage memory|GB as printed \(README|nvidia-smi", "as the driver reports"),
 )
 _PRINTED = "as printed, kind not stated"
+
+RELEASES = (r"README \d{4}-\d\d", r"^v\d+\.\d+(?:\.\d+)?", r"NeMo \d\d\.\d\d")
+"""How notes name the release of the software, or the dated table that was measured with it."""
 
 STALLING, STALL_GPUS = "nanotron-playbook", 128
 STALL_RULE = (
@@ -54,6 +58,12 @@ def prints_first_rank(measurement: Measurement) -> bool:
     return measurement.source == STALLING
 
 
+def release(measurement: Measurement) -> str:
+    """The release that the row's source states; empty where it states none."""
+    found = (re.search(pattern, measurement.cells["notes"]) for pattern in RELEASES)
+    return next((each[0] for each in found if each), "")
+
+
 def kept(measurement: Measurement) -> bool:
     """What ``STALL_RULE`` says; rows of every other source are kept."""
     point = measurement.point
@@ -75,6 +85,11 @@ def is_narrow(measurement: Measurement) -> bool:
 def is_special(measurement: Measurement) -> bool:
     """Does what no estimate covers."""
     return bool(re.search(r"offload|LoRA", measurement.cells["notes"]))
+
+
+def contradicts_itself(measurement: Measurement) -> bool:
+    """Its stages hold what the recomputation that it states would not keep."""
+    return measurement.point is not None and contradicts_its_stages(measurement.point, measurement.cells["notes"])
 
 
 def _cut(point: Point) -> str:

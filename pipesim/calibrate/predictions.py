@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipesim.calibrate import classes
+from pipesim.calibrate.bands import Band
 from pipesim.calibrate.regret import question
 from pipesim.calibrate.rows import Measurement
 from pipesim.calibrate.validate import ENDS, Validation
@@ -25,7 +27,7 @@ COLUMNS: dict[str, pa.DataType] = {
     **dict.fromkeys(classes.CLASSES, _TEXT),
     "gpus": _INT, "t": _INT, "p": _INT, "d": _INT, "c": _INT, "v": _INT, "micro_batch": _INT, "attention": _TEXT,
     "measured_step_time_s": _REAL, "step_time_s": _REAL, "step_time_lo_s": _REAL, "step_time_hi_s": _REAL,
-    "step_time_error": _REAL,
+    "step_time_error": _REAL, "scanned": _TEXT, "band_lo_s": _REAL, "band_hi_s": _REAL,
     "measured_memory_bytes": _REAL, "memory_kind": _TEXT, "memory_rank": _TEXT, "memory_bytes": _REAL, "memory_lo_bytes": _REAL,
     "memory_hi_bytes": _REAL, "memory_error": _REAL, "memory_limit_bytes": _REAL, "fits": _FLAG,
     **{f"{item}_s": _REAL for item in TIME_ITEMS},
@@ -34,17 +36,23 @@ COLUMNS: dict[str, pa.DataType] = {
 """``status`` is ok, infeasible (does not fit) or invalid (no prediction; ``reason`` says why). Errors are predicted /
 measured - 1; ``question`` is what comparable runs share, ``scored`` whether the main tables count the row, ``kept``
 whether the rule against stalls keeps it. ``memory_bytes`` and its items are of ``memory_rank``, the rank whose memory the
-source prints; ``fits`` is about the heaviest."""
+source prints; ``fits`` is about the heaviest. From ``band_lo_s`` to ``band_hi_s`` go the legal values of inferred fields,
+``scanned``."""
 
 SCHEMA = pa.schema(list(COLUMNS.items()))
 
 Row = dict[str, Any]
 
 
-def rows(validation: Validation) -> list[Row]:
+def rows(validation: Validation, bands: Sequence[Band] = ()) -> list[Row]:
     """In the order of the tables; what is not known is None."""
-    scored = validation.timed
-    return [_row(validation, i) | {"scored": bool(scored[i])} for i in range(len(validation.measurements))]
+    scored, ends = validation.timed, {each.row: _band(each) for each in bands}
+    each = ((i, _row(validation, i)) for i in range(len(validation.measurements)))
+    return [row | {"scored": bool(scored[i])} | ends.get(i, {}) for i, row in each]
+
+
+def _band(band: Band) -> Row:
+    return {"scanned": ", ".join(band.fields), "band_lo_s": band.low_s, "band_hi_s": band.high_s}
 
 
 def parquet(rows: list[Row]) -> bytes:

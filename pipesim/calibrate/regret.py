@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipesim.calibrate import scores
+from pipesim.calibrate import classes, scores
 from pipesim.calibrate.rows import Measurement
 from pipesim.costs.columns import FloatArray
 
@@ -29,9 +29,7 @@ SAME = (
 
 _GIVEN = (
     r"kernel = [^;]*",
-    r"README \d{4}-\d\d",
-    r"^v\d+\.\d+(?:\.\d+)?",
-    r"NeMo \d\d\.\d\d",
+    *classes.RELEASES,
     r"(?:vanilla|async) TP",
     r"iteration-?\s?\d",
 )

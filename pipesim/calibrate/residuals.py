@@ -67,11 +67,13 @@ class Rest(NamedTuple):
 
 def measured(measurements: Sequence[Measurement], stacks: Mapping[str, StackSpec]) -> Residuals:
     """The terms for step time and memory from rows of the calibration table; ``stacks`` by name."""
-    usable = [each for each in measurements if each.point is not None and each.outcome == "ok" and _regular(each)]
+    regular = [each for each in measurements if each.point is not None and each.outcome == "ok" and _regular(each)]
+    usable = [each for each in regular if classes.kept(each)]
+    held = [each for each in regular if each.memory_bytes is not None and not classes.contradicts_itself(each)]
     points = [each.point for each in usable if each.point is not None and _plain(each)]
     timed = [each for each in usable if each.step_time_s is not None]
-    step_time, step_time_own = _terms(timed, stacks, "step_time_s")
-    memory, memory_own = _terms([each for each in usable if each.memory_bytes is not None], stacks, "memory_bytes")
+    step_time, step_time_own = _terms(timed, timed, stacks, "step_time_s")
+    memory, memory_own = _terms([each for each in held if classes.kept(each)], held, stacks, "memory_bytes")
     return Residuals(
         step_time=step_time,
         memory=memory,
@@ -86,7 +88,7 @@ def measured(measurements: Sequence[Measurement], stacks: Mapping[str, StackSpec
 
 
 def _regular(measurement: Measurement) -> bool:
-    return classes.kept(measurement) and not classes.is_special(measurement) and measurement.grade[:1] in ("A", "B")
+    return not classes.is_special(measurement) and measurement.grade[:1] in ("A", "B")
 
 
 def _plain(measurement: Measurement) -> bool:
@@ -94,9 +96,11 @@ def _plain(measurement: Measurement) -> bool:
 
 
 def _terms(
-    usable: Sequence[Measurement], stacks: Mapping[str, StackSpec], quantity: str
+    usable: Sequence[Measurement], whole: Sequence[Measurement], stacks: Mapping[str, StackSpec], quantity: str
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """By reason; and the scatter of the stacks whose own is larger."""
+    """By reason, of ``usable`` rows; and the scatter of the stacks whose own is larger, of ``whole``: a stack's memory scatters
+    in rows with stalls too, but they tell nothing of other stacks.
+    """
     plain = [each for each in usable if _plain(each)]
     left = rests(plain, _points(plain), quantity)
     thin = _thinned(plain)
@@ -110,7 +114,9 @@ def _terms(
     }
     unknown, known = math.sqrt(3) * scatter, scatter**2 + study**2
     more = {name: unknown if math.isnan(q) else math.sqrt(max(scatter**2, q**2 - known)) for name, q in excess.items()}
-    own = {name: quantile(_of_stack(name, plain, left)) for name in _stacks(plain)}
+    all_plain = [each for each in whole if _plain(each)]
+    all_left = left if whole is usable else rests(all_plain, _points(all_plain), quantity)
+    own = {name: quantile(_of_stack(name, all_plain, all_left)) for name in _stacks(plain)}
     restless = {name: value for name, value in own.items() if value > scatter}
     return {"scatter": scatter, "study": study, **more, "size": unknown}, restless
 

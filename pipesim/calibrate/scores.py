@@ -46,13 +46,22 @@ def scaled(predicted: FloatArray, measured: FloatArray) -> FloatArray:
     return predicted * np.median(measured / predicted) if len(measured) else predicted
 
 
-def after_one_run(predicted: FloatArray, measured: FloatArray) -> float:
-    """Mean absolute error of the other rows once one row has set the factor, averaged over which row that is."""
-    rows = len(measured)
-    if rows < 2:
-        return float("nan")
-    ratio = predicted / measured
-    return float(sum(np.abs(ratio / one - 1).sum() for one in ratio) / (rows * (rows - 1)))
+DRAWS = 200
+"""Of several runs at once."""
+
+
+def after_runs(predicted: FloatArray, measured: FloatArray, runs: int, prior_runs: float = 0.0) -> FloatArray:
+    """Absolute errors of the other rows once so many rows have moved all by one factor: each row in turn for one run, else
+    ``DRAWS`` draws. The estimate itself counts as ``prior_runs``; 0 takes the runs at their word. Empty without other rows.
+    """
+    logs, rows, chance = np.log(predicted / measured), len(measured), np.random.default_rng(0)
+    if rows <= runs:
+        return np.zeros(0)
+    orders = [np.roll(np.arange(rows), -k) for k in range(rows)] if runs == 1 else []
+    orders = orders or [chance.permutation(rows) for _ in range(DRAWS)]
+    share = runs / (runs + prior_runs)
+    left = [logs[order[runs:]] - share * np.median(logs[order[:runs]]) for order in orders]
+    return np.asarray(np.abs(np.expm1(np.concatenate(left))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

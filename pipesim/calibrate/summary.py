@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipesim.calibrate import baselines, classes, regret, scores
-from pipesim.calibrate.recipes import contradicts_its_stages
 from pipesim.calibrate.regret import Regret
 from pipesim.calibrate.rows import Measurement
 from pipesim.calibrate.scores import Confusion, Errors, Mask
@@ -16,7 +15,8 @@ from pipesim.calibrate.validate import Validation
 from pipesim.costs.columns import FloatArray
 
 OURS, PEER = "pipesim", "llm-analysis"
-OWN_MFU, ONE_MFU = "constant MFU, fitted to these rows", "constant MFU, one for all"
+OWN_MFU, ONE_MFU = "one MFU, fitted here", "one MFU for all"
+INFERRED = "a key field is inferred (grade C) or missing"
 NEAR = 0.1
 """Predictions within this fraction of the capacity are left out of the second confusion."""
 
@@ -37,8 +37,6 @@ class Score:
     plain: Errors
     scaled: Errors
     """After one factor for all rows."""
-    one_run: float
-    """Mean error after one measured run, averaged over which run that is."""
     regret: Regret
 
 
@@ -87,9 +85,24 @@ def score(validation: Validation, rows: Mask, predicted_s: FloatArray) -> Score:
     return Score(
         plain=scores.errors(predicted, measured),
         scaled=scores.errors(scores.scaled(predicted, measured), measured),
-        one_run=scores.after_one_run(predicted, measured),
         regret=regret.regret(groups, predicted, measured),
     )
+
+
+def kinds(validation: Validation) -> dict[str, Mask]:
+    """Rows with a measured time that are not ``timed``, by what sets them apart."""
+    ran = validation.which(lambda each: each.outcome == "ok")
+    usable = validation.known & np.isfinite(validation.measured_s) & ran
+    moe, narrow, odd = map(validation.which, (classes.is_moe, classes.is_narrow, classes.is_special))
+    incomplete = validation.which(lambda each: each.grade[:1] not in ("A", "B"))
+    return {
+        "mixture of experts": usable & moe & ~narrow & ~odd & ~incomplete,
+        "fp8": usable & narrow & ~moe & ~odd & ~incomplete,
+        "mixture of experts, fp8": usable & moe & narrow & ~odd & ~incomplete,
+        INFERRED: usable & incomplete & ~odd & ~moe & ~narrow,
+        "the same, fp8 or mixture of experts": usable & incomplete & ~odd & (moe | narrow),
+        "offloading or LoRA, which is not modelled": usable & odd,
+    }
 
 
 def has_memory(validation: Validation) -> Mask:
@@ -100,11 +113,7 @@ def has_memory(validation: Validation) -> Mask:
 
 def scored_memory(validation: Validation) -> Mask:
     """Of those the ones that state everything needed, dense, 16 bits, nothing special, and do not contradict themselves."""
-    return has_memory(validation) & validation.which(_is_plain) & ~validation.which(_contradicts_itself)
-
-
-def _contradicts_itself(measurement: Measurement) -> bool:
-    return measurement.point is not None and contradicts_its_stages(measurement.point, measurement.cells["notes"])
+    return has_memory(validation) & validation.which(_is_plain) & ~validation.which(classes.contradicts_itself)
 
 
 def _is_plain(measurement: Measurement) -> bool:

@@ -27,7 +27,7 @@ def files(config: Conf, runs: Sequence[Run], fitted: Fit, source: str) -> dict[s
     about = {"name": name, "source": re.sub(r"[^\w.,:()+ -]", "_", source)}
     head = "".join(f"# {line}\n" for line in _head(runs, fitted))
     found: dict[str, str | bytes] = {
-        f"conf/stack/{name}.yaml": head + _yaml(_stack(config, values) | own_runs(config, runs) | about),
+        f"conf/stack/{name}.yaml": head + _yaml(_stack(config, values) | own_runs(config, runs, fitted) | about),
         "runs.csv": _runs(runs, fitted),
     }
     if "cluster.network" in values:
@@ -62,8 +62,21 @@ def _stack(config: Conf, values: Mapping[str, float]) -> dict[str, Any]:
     return stack
 
 
-def own_runs(config: Conf, runs: Sequence[Run]) -> dict[str, Any]:
-    """How many different runs stand behind the constants, and what intervals of all of them were wider for."""
+DOUBTFUL = 0.15
+"""Mean error after fitting from which the runs can hardly be what the config says; studies of one machine are within 0.1."""
+
+
+def left(fitted: Fit) -> float:
+    """Mean absolute error after the fit; from ``DOUBTFUL`` on it is no fit."""
+    return float(np.abs(np.expm1(fitted.error_after)).mean())
+
+
+def own_runs(config: Conf, runs: Sequence[Run], fitted: Fit) -> dict[str, Any]:
+    """How many different runs stand behind the constants, and what intervals of all of them were wider for; nothing stands
+    behind a fit that is none.
+    """
+    if left(fitted) > DOUBTFUL:
+        return {"own_runs": {}, "own_reasons": []}
     outside = [set(intervals.reasons(run.point, intervals.packaged())) for run in runs]
     return {
         "own_runs": {config["cluster"]["chip"]: len({run.point for run in runs})},

@@ -12,9 +12,7 @@ from pipesim.calibrate.runs import Run, Runs
 from pipesim.costs.columns import FloatArray
 from pipesim.report.document import Block, Cell, Column, Document, Observations, Section, Table
 from pipesim.report.formats import show
-
-DOUBTFUL = 0.15
-"""Mean error after fitting from which the runs can hardly be what the config says; studies of one machine are within 0.1."""
+from pipesim.tasks.calibrate_files import DOUBTFUL, left
 
 
 def page(name: str, read: Runs, fitted: Fit, warnings: Sequence[str], widths: str, counted: str | None) -> Document:
@@ -44,9 +42,10 @@ def _claims(title: str, claims: Sequence[str]) -> tuple[Observations, ...]:
 
 
 def _use(name: str, fitted: Fit) -> str:
-    off = float(np.abs(np.expm1(fitted.error_after)).mean())
+    off = left(fitted)
     doubt = (
-        f"The fit stays {show(off, 'percent')} off on average, which is no fit: runs of one recipe come within a few percent. "
+        f"The fit stays {show(off, 'percent')} off on average, which is no fit, so that no interval is narrower for it: runs of "
+        "one recipe come within a few percent. "
         "Before using it, look at what is assumed below: model, cluster, parallel= and training= must be what really ran. "
         if off > DOUBTFUL
         else ""

@@ -14,7 +14,7 @@ from typing import Any
 from pipesim import config as configs
 from pipesim.calibrate import agreement, constants, intervals, own_runs
 from pipesim.calibrate.constants import Constant
-from pipesim.calibrate.fit import fit
+from pipesim.calibrate.fit import Fit, fit
 from pipesim.calibrate.predict import predict
 from pipesim.calibrate.read_runs import read_runs
 from pipesim.calibrate.runs import Runs
@@ -42,13 +42,13 @@ def calibrate(config: Mapping[str, Any]) -> Done:
     date = asked["date"] or read.date or datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
     written = files(config, runs, fitted, f"fitted to {path.name} ({len(runs)} measured), {date}")
     found = [*agreement.warnings(runs, predicted), *agreement.outliers(runs, fitted.error_after)]
-    said = _widths(config, read), agreement.convention(runs, predicted)
+    said = _widths(config, read, fitted), agreement.convention(runs, predicted)
     return Done(document=page(asked["name"], read, fitted, [*read.warnings, *found], *said), files=written)
 
 
-def _widths(config: Mapping[str, Any], read: Runs) -> str:
+def _widths(config: Mapping[str, Any], read: Runs, fitted: Fit) -> str:
     """What the fit makes of the first run's interval."""
-    point, own = read.runs[0].point, own_runs_of(config, read.runs)
+    point, own = read.runs[0].point, own_runs_of(config, read.runs, fitted)
     stack = dataclasses.replace(
         point.stack, based_on=point.stack.based_on or point.stack.name, own_runs=own["own_runs"],
         own_reasons=tuple(own["own_reasons"]),

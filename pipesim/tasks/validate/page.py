@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipesim.calibrate import classes, intervals, summary
+from pipesim.calibrate import after_runs, classes, intervals, summary
+from pipesim.calibrate.bands import Band
 from pipesim.calibrate.peers import Peer
 from pipesim.calibrate.scores import Mask
 from pipesim.calibrate.summary import OURS, Subset
@@ -15,7 +16,7 @@ from pipesim.costs.columns import FloatArray
 from pipesim.report.document import Axis, Block, Chart, Document, Mark, Observations, Section
 from pipesim.report.formats import show
 from pipesim.report.words import definitions
-from pipesim.tasks.validate import tables
+from pipesim.tasks.validate import goal_tables, tables
 from pipesim.tasks.validate.worst import worst
 
 MARKS = 100
@@ -28,14 +29,21 @@ CONVENTIONS = (
 )
 
 
-def page(validation: Validation, peer: Peer, worst_rows: int) -> Document:
-    """Everything that the tables can tell; the same rows give the same document."""
+def page(
+    validation: Validation,
+    peer: Peer,
+    bands: Sequence[Band],
+    figures: Mapping[str, Mapping[str, float]],
+    worst_rows: int,
+) -> Document:
+    """Everything that the tables can tell; the same rows give the same document. ``figures`` are ``summary.figures``."""
     rivals = summary.rivals(validation, peer.step_time_s)
     subsets = summary.subsets(validation, validation.timed)
     scored = {each.name: summary.compared(validation, each.rows, rivals) for each in subsets}
     roles, scored_memory = dict.fromkeys(validation.roles), summary.scored_memory(validation)
     sections = [
         Section(title="What was compared", blocks=tuple(_introduction(validation, subsets, scored))),
+        _section("Goals", *goal_tables.goals_of(validation, figures)),
         Section(
             title="Step time",
             blocks=(
@@ -45,6 +53,7 @@ def page(validation: Validation, peer: Peer, worst_rows: int) -> Document:
                 tables.beside_others(subsets, scored),
             ),
         ),
+        _section("With runs of one's own", *_own_runs(validation, subsets)),
         _section("Choosing a layout", tables.layout_choice(subsets, scored)),
         _section("For whom", *(tables.by_class(validation, role) for role in roles)),
         _section("The worst", *(worst(validation, role, worst_rows) for role in roles)),
@@ -57,6 +66,7 @@ def page(validation: Validation, peer: Peer, worst_rows: int) -> Document:
         _section(
             "Set apart",
             tables.special(validation),
+            goal_tables.inferred(validation, bands),
             tables.memory(validation, summary.has_memory(validation) & ~scored_memory, "Their memory"),
             tables.not_predicted(validation),
         ),
@@ -69,6 +79,12 @@ def page(validation: Validation, peer: Peer, worst_rows: int) -> Document:
 
 def _section(title: str, *blocks: Block | None) -> Section:
     return Section(title=title, blocks=tuple(block for block in blocks if block is not None))
+
+
+def _own_runs(validation: Validation, subsets: list[Subset]) -> Iterator[Block | None]:
+    if subsets:
+        yield goal_tables.after_own_runs(validation, subsets)
+    yield goal_tables.by_release(after_runs.releases(validation))
 
 
 def _introduction(validation: Validation, subsets: list[Subset], scored: tables.Scores) -> Iterator[Block]:

@@ -25,16 +25,15 @@ def by_source(subsets: Sequence[Subset], scored: Scores) -> Table:
     rows = []
     for each in subsets:
         ours = scored[each.name][OURS]
-        rows.append((each.name, each.role, *_errors(ours.plain), *_errors(ours.scaled)[1:], ours.one_run))
+        rows.append((each.name, each.role, *_errors(ours.plain), ours.scaled.mean))
     return Table(
         title="Error of the step time, by source",
         columns=(
-            *_texts("source", "table"), _count("rows"), *_percents(*_ERRORS),
-            *_percents(*(f"{title}, scaled" for title in _ERRORS)), _percent("mean after one run"),
+            *_texts("source", "table"), _count("rows"), *_percents(*_ERRORS, "mean, scaled"),
         ),
         rows=tuple(rows),
         note="Predicted over measured, less one; mean, median and percentile of its size, bias with its sign. Scaled: after "
-        "one factor for the source. After one run: the factor is set by one measured row, averaged over which one.",
+        "one factor for the source, the median of all its rows.",
     )  # fmt: skip
 
 
@@ -51,32 +50,31 @@ def beside_others(subsets: Sequence[Subset], scored: Scores) -> Table:
         title="Mean error beside simpler ways to predict",
         columns=(
             *_texts("source", "table"), _count("rows"), *_percents(*ways), *_percents(f"{OURS}, scaled", f"{PEER}, scaled"),
-            _count(f"rows that {PEER} can do"),
+            _count("its rows"),
         ),
         rows=tuple(rows),
-        note="One factor for the source leaves nothing of a constant MFU but its blindness: scaled or not it is the same.",
+        note="One factor for the source leaves nothing of a constant MFU but its blindness: scaled or not it is the same. "
+        f"Its rows: those that {PEER} can do.",
     )  # fmt: skip
 
 
 def layout_choice(subsets: Sequence[Subset], scored: Scores) -> Table | None:
-    ways = (OURS, OWN_MFU, PEER)
     rows: list[tuple[Cell, ...]] = []
     for each in subsets:
         mine = scored[each.name]
         if mine[OURS].regret.groups:
-            whole = (each.name, each.role, mine[OURS].regret.groups, mine[OURS].regret.rows, mine[OURS].regret.median)
-            regrets = (mine[way].regret for way in ways)
-            rows.append((*whole, *(cell for r in regrets for cell in (r.mean, r.largest, r.rank_correlation))))
+            for way, name in ((OURS, OURS), (OWN_MFU, "constant MFU"), (PEER, PEER)):
+                r = mine[way].regret
+                rows.append(
+                    (each.name, each.role, name, r.groups, r.rows, r.mean, r.median, r.largest, r.rank_correlation)
+                )
     if not rows:
         return None
     return Table(
         title="What choosing the predicted best layout costs",
         columns=(
-            *_texts("source", "table"), _count("groups"), _count("runs"), _percent("median regret"),
-            *(
-                Column(title=f"{way}: {what}", kind="number" if what == "rank correlation" else "percent")
-                for way in (OURS, "constant MFU", PEER) for what in ("regret", "largest", "rank correlation")
-            ),
+            *_texts("source", "table", "by"), _count("groups"), _count("runs"),
+            *_percents("mean regret", "median regret", "largest"), Column(title="rank correlation", kind="number"),
         ),
         rows=tuple(rows),
         note="A group is the runs of one model, GPUs, global batch, sequence length, precision, kernel and software version. "
@@ -102,20 +100,8 @@ def by_class(validation: Validation, role: str) -> Table:
 
 def special(validation: Validation) -> Table | None:
     """Rows of kinds that the main tables leave out."""
-    ran = validation.which(lambda each: each.outcome == "ok")
-    usable = validation.known & np.isfinite(validation.measured_s) & ran
-    moe, narrow, odd = map(validation.which, (classes.is_moe, classes.is_narrow, classes.is_special))
-    incomplete = validation.which(lambda each: each.grade[:1] not in ("A", "B"))
-    kinds = {
-        "mixture of experts": usable & moe & ~narrow & ~odd & ~incomplete,
-        "fp8": usable & narrow & ~moe & ~odd & ~incomplete,
-        "mixture of experts, fp8": usable & moe & narrow & ~odd & ~incomplete,
-        "a key field is inferred (grade C) or missing": usable & incomplete & ~odd & ~moe & ~narrow,
-        "the same, fp8 or mixture of experts": usable & incomplete & ~odd & (moe | narrow),
-        "offloading or LoRA, which is not modelled": usable & odd,
-    }
     rows: list[tuple[Cell, ...]] = []
-    for kind, mask in kinds.items():
+    for kind, mask in summary.kinds(validation).items():
         for subset in summary.subsets(validation, mask):
             ours = summary.score(validation, subset.rows, validation.predicted.step_time_s)
             rows.append((kind, subset.name, subset.role, *_errors(ours.plain), ours.scaled.mean))
@@ -193,7 +179,7 @@ def coverage(validation: Validation) -> Table:
         ),
         rows=tuple(rows),
         note=f"The intervals are meant to hold {100 * intervals.COVERAGE:g} %. Their widths come from the calibration table; "
-        "the dev table had no part in them.",
+        "the dev table had no part in them. Step times are of rows that the rule against stalls keeps, memory of all.",
     )
 
 

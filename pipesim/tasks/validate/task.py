@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs
-from pipesim.calibrate import peers, predictions, rows, summary
+from pipesim.calibrate import bands, peers, predictions, rows, summary
 from pipesim.calibrate.rows import Catalog, Measurement
 from pipesim.calibrate.tables import TABLES, catalog, packaged
 from pipesim.calibrate.validate import Validation
@@ -33,11 +33,12 @@ def validate(config: Mapping[str, Any]) -> Done:
     if path is not None:
         _refuse_useless(Path(path), found)
     peer = peers.llm_analysis(found.measurements, [role != "own" for role in found.roles])
+    figures, scanned = summary.figures(found), bands.bands(found, known)
     files: dict[str, str | bytes] = {
-        predictions.FILE: predictions.parquet(predictions.rows(found)),
-        FIGURES: json.dumps(summary.figures(found), indent=1, sort_keys=True) + "\n",
+        predictions.FILE: predictions.parquet(predictions.rows(found, scanned)),
+        FIGURES: json.dumps(figures, indent=1, sort_keys=True) + "\n",
     }
-    return Done(document=page(found, peer, config["task"]["validate"]["worst"]), files=files)
+    return Done(document=page(found, peer, scanned, figures, config["task"]["validate"]["worst"]), files=files)
 
 
 def _refuse_useless(path: Path, validation: Validation) -> None:
