@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs_
-from pipesim import demos, dry_run, fitting, legality, next_steps, sweeping, tasks, tracking
+from pipesim import demos, dry_run, fitting, headroom, legality, next_steps, sweeping, tasks, tracking
 from pipesim.calibrate import evidence
 from pipesim.checks import Invalid, suggest
 from pipesim.errors import FailedPoints
@@ -32,7 +32,7 @@ from pipesim.tasks.plan_page import page as plan_page
 LANGUAGES = ("en", "zh")
 HELD = ("stage_activation", "rank_memory")
 """Bytes that a trace's counter is made of; tables of older versions lack the first."""
-ONE = ("lang", "study", "demo", "engine", "resume", "resume_anyway", "fail_fast")
+ONE = ("lang", "headroom", "study", "demo", "engine", "resume", "resume_anyway", "fail_fast")
 """Keys that are the same for all points of a study."""
 
 
@@ -251,6 +251,7 @@ def _common(spaces: Sequence[Space]) -> dict[str, Any]:
         for form in first["study"]["figures"]
         if form not in paper.FORMATS
     ]
+    problems += headroom.problems(first)
     if first["lang"] not in LANGUAGES:
         problems.append(
             f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.{suggest(str(first['lang']), LANGUAGES)}"

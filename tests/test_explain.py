@@ -245,7 +245,7 @@ def test_the_best_micro_batch_lies_between_a_longer_bubble_and_slower_kernels() 
     rests = [explain_words.rest(row) for row in sizes]
     assert bubbles == sorted(bubbles)
     assert rests[:3] == sorted(rests[:3], reverse=True)
-    assert "more bubble" in explain_words.best_size(sizes)
+    assert "more bubble" in explain_words.best_size(sizes, 0.0)
 
 
 OVERHEAD = (

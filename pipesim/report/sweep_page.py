@@ -40,7 +40,9 @@ def sweep_page(
     named = partial(layout_name, varied=varied)
     asked = questions(rows)
     by_question = {key: [row for row in order if row["status"] != "invalid"] for key, order in questions(order).items()}
-    answers = sweep_answer.answers({key: by_question.get(key, []) for key in asked}, named, say, sure)
+    answers = sweep_answer.answers(
+        {key: by_question.get(key, []) for key in asked}, named, say, sure, share_of(manifest)
+    )
     ways = (fit_tables.way_out(ways_out[0], say), fit_tables.ways_out(ways_out, named, say)) if ways_out else ()
     counted = sweep_answer.counts(counts, len(rows), say)
     sections = [

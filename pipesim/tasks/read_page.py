@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pipesim import headroom
 from pipesim.costs.parameters import total_parameters
 from pipesim.launch.rows import Read
 from pipesim.launch.values import values_of
@@ -67,7 +68,7 @@ def _answer(conf: Mapping[str, Any], found: Read, length: str) -> Iterator[Block
         yield f"{where} it cannot be priced: {row['reason']}"
         return
     say = speaker("en")
-    yield f"{where}: {answer(row, say)}"
+    yield f"{where}: {answer(row, say, headroom.of(conf))}"
     yield from [length] * bool(length)
     yield from _without_dropout(conf, found) if row["status"] == "infeasible" else ()
     yield layout_tables.held(row, say)
