@@ -20,12 +20,8 @@ DAY_S = 86_400
 
 def check(config: Config) -> None:
     """Raises ``Invalid`` with everything that is wrong with the question."""
-    problems = [
-        *headroom.problems(config),
-        *_objective(config),
-        *_limits(config),
-        *_lists(config["task"]["plan"], config["cluster"]["gpus"]),
-    ]
+    problems = [*headroom.problems(config), *_objective(config), *_limits(config)]
+    problems += _lists(config["task"]["plan"], config["cluster"]["gpus"])
     if problems:
         raise Invalid(problems)
 

@@ -186,7 +186,9 @@ def of_keys(found: Sequence[Neighbour], keys: Sequence[str]) -> Neighbour | None
 
 
 def fastest(found: Sequence[Neighbour]) -> Neighbour | None:
-    """Of real changes that fit with head-room and make the step shorter. One that the framework cannot run is taken only if no other does."""
+    """Of real changes that fit with head-room and make the step shorter. One that the framework cannot run is taken only if
+    no other does.
+    """
     faster = _faster(found)
     able = [each for each in faster if not each.framework]
     return min(able or faster, key=pace, default=None)

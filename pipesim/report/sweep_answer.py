@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,9 @@ from pipesim.report.words import STATUS_WORDS, TIME_WORDS, VERDICT_WORDS, trust
 
 SURE = 0.9
 """From this chance on two layouts are told apart, as in ``plan.stability``."""
+
+MOST_MISTYPED = 5
+"""Wrong values that are told."""
 
 MOST_CHANCES = 10
 """Layouts whose chances are told."""
@@ -238,6 +242,19 @@ def counts(found: Mapping[str, int], shown: int, say: Say) -> Table:
             f"This report is made from {shown:,} of them.",
             f"本报告由其中 {shown:,} 个点做成。",
         ),
+    )
+
+
+def mistyped(rows: Sequence[Row], say: Say) -> tuple[str, ...]:
+    """Values that are wrong whatever else is asked, each told once: a typing error is easily lost among rows that break rules."""
+    reasons = [re.split(r"\n|(?<=\.) (?=[a-z_.]+=)", row["reason"]) for row in rows if row["status"] == "invalid"]
+    told = Counter(problem for each in reasons for problem in each if re.match(r"[a-z_.]+=\S+ must ", problem))
+    first = " ".join(f"{problem} ({points:,})" for problem, points in list(told.items())[:MOST_MISTYPED])
+    more = " …" * (len(told) > MOST_MISTYPED)
+    return (
+        (say(f"Wrong in itself, and points with it: {first}{more}", f"本身有误的值及其点数：{first}{more}"),)
+        if told
+        else ()
     )
 
 

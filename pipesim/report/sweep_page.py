@@ -9,6 +9,7 @@ from typing import Any
 
 from pipesim.report import fit_tables, provenance, sweep_answer, sweep_tables
 from pipesim.report.document import Document, Picture, Section, Table
+from pipesim.report.memory_words import share_of
 from pipesim.report.ranking import IDENTITY, Named, Row, pace, questions, ranked
 from pipesim.report.say import Say, asked_language, speaker
 from pipesim.report.sweep_charts import bars, trade_offs
@@ -46,7 +47,7 @@ def sweep_page(
     ways = (fit_tables.way_out(ways_out[0], say), fit_tables.ways_out(ways_out, named, say)) if ways_out else ()
     counted = sweep_answer.counts(counts, len(rows), say)
     sections = [
-        Section(title=say("Answer", "结论"), blocks=(*answers, *ways, *sweep_answer.kept(manifest, say), counted)),
+        Section(title=say("Answer", "结论"), blocks=(*answers, *ways, *sweep_answer.kept(manifest, say), counted, *sweep_answer.mistyped(rows, say)),
         Section(title=say("The question", "问题"), blocks=question(rows, varied, manifest, say)),
     ]
     if order:
