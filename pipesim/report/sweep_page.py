@@ -46,8 +46,9 @@ def sweep_page(
     )
     ways = (fit_tables.way_out(ways_out[0], say), fit_tables.ways_out(ways_out, named, say)) if ways_out else ()
     counted = sweep_answer.counts(counts, len(rows), say)
+    told = (*answers, *ways, *sweep_answer.kept(manifest, say), counted, *sweep_answer.mistyped(rows, say))
     sections = [
-        Section(title=say("Answer", "结论"), blocks=(*answers, *ways, *sweep_answer.kept(manifest, say), counted, *sweep_answer.mistyped(rows, say)),
+        Section(title=say("Answer", "结论"), blocks=told),
         Section(title=say("The question", "问题"), blocks=question(rows, varied, manifest, say)),
     ]
     if order:

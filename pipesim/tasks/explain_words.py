@@ -148,8 +148,10 @@ def advice(found: Explained) -> Iterator[str]:
     elif here and pace(here[0]) < 0:
         yield f"What helps most of what can be chosen: {_told(here[0])}."
     else:
-        yield f"No single change that fits{with_room(found.room)} and that the framework can run makes it faster on these GPUs "
+        yield (
+            f"No single change that fits{with_room(found.room)} and that the framework can run makes it faster on these GPUs "
             "with this batch."
+        )
     if able and able[0].framework and pace(able[0]) < 0:
         yield f"Faster still, in another framework: {_told(able[0])}. {able[0].framework}"
 
