@@ -26,6 +26,9 @@ FLAVORS = {
 }  # fmt: skip
 """Our model -> torchtitan's name and flavor."""
 
+OWN = "ours"
+"""The flavor of a model that torchtitan does not have."""
+
 SCHEDULES = {
     "1f1b": "1F1B", "gpipe": "GPipe", "interleaved_1f1b": "Interleaved1F1B", "looped_bfs": "LoopedBFS",
     "interleaved_zb": "InterleavedZeroBubble", "zbv": "ZBVZeroBubble", "dualpipev": "DualPipeV",
@@ -90,7 +93,7 @@ def write(point: Point) -> str:
         notes.append(f"schedule.group={values['schedule.group']} has no key: torch takes rounds of equal size.")
     if problems:
         raise Invalid([f"torchtitan: {problem}" for problem in problems])
-    name, flavor = FLAVORS[own] if own else (model.name, "ours")
+    name, flavor = FLAVORS[own] if own else (model.name, OWN)
     settings: dict[str, Any] = {"model.name": name, "model.flavor": flavor}
     if values["training.precision"] == "fp8":
         settings["model.converters"] = ["float8"]
@@ -205,15 +208,26 @@ def read(content: Mapping[str, Any]) -> Read:
 
 
 def model_of(content: Mapping[str, Any]) -> ModelSpec:
-    """Our model that the TOML's flavor is. Raises ``Invalid`` for one that is not among ours."""
+    """Our model that the TOML's flavor is, or whose name a flavor of one's own has, as ``write`` says it. Raises ``Invalid``
+    for one that is not among ours.
+    """
+    from pipesim import config
+
     asked = content.get("model", {}) if isinstance(content.get("model"), dict) else {}
     pair = asked.get("name", "llama3"), asked.get("flavor", "debugmodel")
     for ours_, theirs_ in FLAVORS.items():
         if theirs_ == pair:
             return shapes()[ours_]
+    if pair[1] == OWN and pair[0] in (mine := config.library("model")):
+        return config.build_model(mine[pair[0]])
     known = [f"{name} {flavor}" for name, flavor in FLAVORS.values()]
     near = suggest(f"{pair[0]} {pair[1]}", known) or f" Nearest: {known[0]}."
-    raise Invalid([f"model.name={pair[0]!r}, model.flavor={pair[1]!r} is no shape of ours.{near}"])
+    raise Invalid(
+        [
+            f"model.name={pair[0]!r}, model.flavor={pair[1]!r} is no shape of ours, and the file does not hold it.{near} Of a "
+            f"flavor of your own give model.flavor={OWN!r} and as model.name a file of conf/model/."
+        ]
+    )
 
 
 def _has_float8(given: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipesim import headroom
+from pipesim.legality.megatron_layout import written
 from pipesim.plan.counterfactual import COSTS
 from pipesim.plan.explain import Cost, Difference, Explained, seconds_of
 from pipesim.plan.micro_batches import Enough
@@ -32,6 +33,10 @@ TOLD = 3
 """Costs, or items of a difference in each direction, that a sentence names."""
 
 
+LONGEST_LIST = 16
+"""Of a partition; one of more stages is typed as a layout string, which is shorter."""
+
+
 def with_room(room: float) -> str:
     """What "fits" means besides, where something is recommended."""
     return f" with {percent(room)} of the memory free" if room else ""
@@ -57,7 +62,7 @@ def typed(neighbour: Neighbour) -> str:
 
 def _typed(value: object) -> str:
     if isinstance(value, list):
-        return f"[{','.join(map(str, value))}]"
+        return f"[{','.join(map(str, value))}]" if len(value) <= LONGEST_LIST else f"'\"{written(value)}\"'"
     if isinstance(value, Mapping):
         return f"'{{{','.join(f'{key}: {_typed(each)}' for key, each in value.items())}}}'"
     if isinstance(value, float):

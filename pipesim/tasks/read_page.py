@@ -15,7 +15,7 @@ from pipesim.launch.values import values_of
 from pipesim.plan import fit, grid
 from pipesim.report import fit_tables, layout_tables
 from pipesim.report.document import Block, Column, Document, Listing, Observations, Section, Table
-from pipesim.report.formats import show
+from pipesim.report.formats import show, with_runs
 from pipesim.report.layout_page import answer
 from pipesim.report.say import speaker
 from pipesim.report.words import layout_name
@@ -100,7 +100,7 @@ def _taken(point: Point, told: Sequence[str]) -> Table:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(list(value)) if isinstance(value, tuple) else str(value)
+    text = with_runs(str(list(value)) if isinstance(value, tuple) else str(value))
     return text if len(text) <= 100 else text[:99] + "…"
 
 
