@@ -64,8 +64,9 @@ def _objective(config: Config) -> Iterator[str]:
 
 def _limits(config: Config) -> Iterator[str]:
     asked = config["task"]["plan"]
-    if asked["best"] < 1:
-        yield f"task.plan.best={asked['best']} must be at least 1. Nearest: 1."
+    if not 1 <= asked["best"] <= MOST_TOLD:
+        nearest = min(max(1, asked["best"]), MOST_TOLD)
+        yield f"task.plan.best={asked['best']} must lie between 1 and {MOST_TOLD}. Nearest: {nearest}."
 
 
 def _lists(asked: Mapping[str, Any], gpus: int) -> Iterator[str]:
