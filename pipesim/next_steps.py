@@ -40,6 +40,7 @@ ON_A_LAYOUT = {
 AFTER = {
     "explain": ("launch", "partition", "goodput"), "partition": ("explain", "launch"), "launch": ("goodput", "explain"),
     "goodput": ("jitter", "launch"), "jitter": ("goodput", "explain"), "read": ("plan", "explain"),
+    "calibrate": ("plan", "explain"),
 }  # fmt: skip
 """What is worth asking next with the same words."""
 
@@ -96,7 +97,15 @@ def commands(
     about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say, read: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
     """(what it is for, the command) of two or three things to do after this study."""
-    return list(itertools.islice(_commands(about, best, folder, say, read), MOST))
+    found = itertools.islice(_commands(about, best, folder, say, read), MOST)
+    own = shlex.join(about.get("own_configs", []))
+    return [(words, _with_own(command, own)) for words, command in found]
+
+
+def _with_own(command: str, own: str) -> str:
+    """A command that finds the user's own configs, which one of a study's ``conf/`` names itself."""
+    run, there = _run([]), "--config-dir" in command or command == _run(["--help"])
+    return command.replace(run, f"{run} {own}", 1) if own and not there else command
 
 
 def _after_task(about: Mapping[str, Any], name: str, folder: Path, read: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -107,9 +116,19 @@ def _after_task(about: Mapping[str, Any], name: str, folder: Path, read: Sequenc
     if read:
         asked = ["--config-dir", _near(folder / "conf"), *read]
         yield "the same, with every table of a layout", _run(asked)
+    if fitted := _fitted(folder) if name == "calibrate" else []:
+        groups = tuple(f"{word.partition('=')[0]}=" for word in fitted)
+        kept = [word for word in asked if not word.startswith(("measurements=", *groups))]
+        asked = ["--config-dir", _near(folder / "conf"), *kept, *fitted]
+        yield "a layout with what was fitted", _run(asked)
     for task in AFTER[name]:
         if answered.get(task, True):
             yield ON_A_LAYOUT[task], _run([f"experiment={task}", *asked])
+
+
+def _fitted(folder: Path) -> list[str]:
+    """The words that choose what a calibration wrote."""
+    return [f"{path.parent.name}={path.stem}" for path in sorted((folder / "conf").glob("*/*.yaml"))]
 
 
 def _commands(

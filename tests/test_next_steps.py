@@ -58,6 +58,26 @@ def told(kind, *overrides, best=ROW):
         ("task", ["experiment=jitter", "task.jitter.samples=8"]),
     ],
 )
+def test_printed_commands_find_the_users_own_configs() -> None:
+    about = {
+        "kind": "layout", "overrides": ["stack=mine"], "config": {"task": None}, "own_configs": ["--config-dir", "my configs"],
+    }  # fmt: skip
+    asked = commands(about, ROW)
+    assert all("run.py --config-dir 'my configs' " in command for command in asked[:-1])
+    assert "config-dir" not in commands({**about, "own_configs": []}, ROW)[0]
+
+
+def test_after_a_calibration_the_next_command_asks_with_what_was_fitted(tmp_path: Path) -> None:
+    for group in ("stack", "cluster"):
+        (tmp_path / "conf" / group).mkdir(parents=True)
+        (tmp_path / "conf" / group / "mine.yaml").touch()
+    words = ["experiment=calibrate", "measurements=runs.csv", "model=llama3_8b", "stack=megatron_lm"]
+    conf = {"task": {"calibrate": {}}, "stack": {"framework": None}, "parallel": {"p": 1}}
+    about = {"kind": "task", "overrides": words, "config": conf}
+    first = next_steps.commands(about, None, tmp_path, english)[0][1]
+    assert first == f"python experiments/run.py --config-dir {tmp_path}/conf model=llama3_8b cluster=mine stack=mine"
+
+
 def test_every_command_that_is_told_composes(kind, words):
     commands = told(kind, *words)
     assert 2 <= len(commands) <= 3

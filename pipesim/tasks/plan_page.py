@@ -274,7 +274,8 @@ def _mostly(row: Row) -> str:
 def _commands(manifest: Mapping[str, Any], best: Sequence[Row]) -> Listing:
     """What to type for each of them."""
     asked = [command.words(row, manifest["config"], manifest["overrides"]) for row in best]
-    lines = [shlex.join(["python", "experiments/run.py", *words]) for words in asked]
+    own = manifest.get("own_configs", [])
+    lines = [shlex.join(["python", "experiments/run.py", *own, *words]) for words in asked]
     return Listing(
         title="To run one of them", text="".join(f"# {place}\n{line}\n" for place, line in enumerate(lines, 1))
     )
