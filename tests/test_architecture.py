@@ -76,7 +76,8 @@ ALLOWED: dict[str, set[str]] = {
     "demos": {"checks", "specs", "spec_config", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
-        "tasks", "sweeping", "compose", "dry_run", "headroom", "safe_config", "fitting", "next_steps", "tracking", "calibrate.evidence",
+        "tasks", "sweeping", "compose", "dry_run", "headroom", "safe_config",
+        "fitting", "next_steps", "tracking", "calibrate.evidence",
     },
     "fitting": {"config", "legality", "estimate", "plan"},
     "comparing": {"checks", "config", "report", "results"},

@@ -58,16 +58,20 @@ def told(kind, *overrides, best=ROW):
         ("task", ["experiment=jitter", "task.jitter.samples=8"]),
     ],
 )
-def test_printed_commands_find_the_users_own_configs() -> None:
+def printed(about):
+    return [command for _, command in next_steps.commands(about, ROW, config.CONF_DIR, english)]
+
+
+def test_printed_commands_find_the_users_own_configs():
     about = {
         "kind": "layout", "overrides": ["stack=mine"], "config": {"task": None}, "own_configs": ["--config-dir", "my configs"],
     }  # fmt: skip
-    asked = commands(about, ROW)
+    asked = printed(about)
     assert all("run.py --config-dir 'my configs' " in command for command in asked[:-1])
-    assert "config-dir" not in commands({**about, "own_configs": []}, ROW)[0]
+    assert "config-dir" not in printed({**about, "own_configs": []})[0]
 
 
-def test_after_a_calibration_the_next_command_asks_with_what_was_fitted(tmp_path: Path) -> None:
+def test_after_a_calibration_the_next_command_asks_with_what_was_fitted(tmp_path):
     for group in ("stack", "cluster"):
         (tmp_path / "conf" / group).mkdir(parents=True)
         (tmp_path / "conf" / group / "mine.yaml").touch()
