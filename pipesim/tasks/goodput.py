@@ -88,7 +88,7 @@ class Trained:
         return {item: self.useful_s(f"{item}_s") for item in TIME_ITEMS}
 
 
-MOST, MOST_TOKENS = 1e9, 1e18
+MOST, MOST_TOKENS = 1e15, 1e18
 """Of hours, GB/s and seconds: beyond what any machine has; of tokens, beyond any data."""
 
 LEAST_USEFUL = 0.001
