@@ -141,7 +141,7 @@ def plan(
 ) -> pd.DataFrame:
     """The best of all layouts that fit, the best first, as rows of a sweep; none if nothing fits.
 
-    ``asked`` are keys of ``task.plan``: ``objective``, ``best``, ``headroom``, lists of ``t``, ``p``, …; what else there is
+    ``asked`` are ``headroom`` and keys of ``task.plan``: ``objective``, ``best``, lists of ``t``, ``p``, …; what else there is
     says ``conf/README.md``. ``parallel`` and ``schedule`` say what else a layout is, such as its ``rank_order``. Raises
     ``ValueError`` for what cannot be asked.
     """
@@ -162,7 +162,10 @@ def plan(
         overrides=overrides,
         base=[
             "experiment=plan",
-            *(f"task.plan.{key}={compose.typed(_plain(key, value))}" for key, value in asked.items()),
+            *(
+                f"{'' if key == 'headroom' else 'task.plan.'}{key}={compose.typed(_plain(key, value))}"
+                for key, value in asked.items()
+            ),
         ],
     )
     if axes:

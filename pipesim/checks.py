@@ -41,6 +41,12 @@ class Checks:
     def positive(self, **values: float) -> None:
         self._finite(values, "above 0", lambda value: value > 0)
 
+    def at_most(self, most: float, **values: float) -> None:
+        """Of what is a number above it: larger ones would leave what floats can tell apart."""
+        for name, value in values.items():
+            if most < value < math.inf:
+                self.problems.append(f"{self.group}.{name}={value} must be at most {most:g}. Nearest: {most:g}.")
+
     def not_negative(self, **values: float) -> None:
         self._finite(values, "of at least 0", lambda value: value >= 0)
 

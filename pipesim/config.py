@@ -40,6 +40,7 @@ class Config:
     costs: CostsConf = field(default_factory=CostsConf)
     demo: DemoConf | None = None
     task: TaskConf | None = None
+    headroom: float = 0.1
     measurements: str | None = None
     grid: GridConf | None = None
     study: StudyConf = field(default_factory=StudyConf)

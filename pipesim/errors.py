@@ -98,7 +98,7 @@ def explain(error: Exception, typed: Sequence[str] = ()) -> str | None:
     causes = [each for each in related if isinstance(each, OmegaConfBaseException) and (each.full_key or each.key)]
     if causes:
         file = re.match(r"In '(.*?)': \w+ raised while composing", str(error))
-        return (f"{file[1]}.yaml: " if file else "") + _config_key(causes[0])
+        return (f"{file[1]}.yaml: " if file else "") + _config_key(causes[0], typed)
     if isinstance(error, MissingConfigException) and error.options is not None:
         return _group_choice(error)
     if isinstance(error, HydraException | OmegaConfBaseException):
@@ -120,7 +120,7 @@ def _raised_by_hydra(error: Exception) -> bool:
     return inside.split(".")[0] in ("hydra", "omegaconf")
 
 
-def _config_key(error: Any) -> str:
+def _config_key(error: Any, typed: Sequence[str]) -> str:
     """A key that the schema lacks, or a value of the wrong type."""
     from pipesim.config import Config
 
@@ -135,8 +135,20 @@ def _config_key(error: Any) -> str:
         r"Value (.+) (?:of type '\w+' could not be converted to|is not a valid) (\w+)(?: .*)?", said
     ):
         return f"{key}={odd[1]} must be {_KINDS.get(odd[2], odd[2])}."
-    return f"{key}: {said}."
+    words = next((words for pattern, words in _TYPES.items() if re.match(pattern, said)), None)
+    if words is None:
+        return f"{key}: {said}."
+    given = next((word.partition("=")[2] for word in typed if word.partition("=")[0].lstrip("+") == key), "")
+    return f"{key}={given} {words}".replace("KEY", key).replace("VALUE", given)
 
+
+_TYPES = {
+    r"Invalid value assigned: \w+ is not a ListConfig|Cannot merge DictConfig with ListConfig": "must be a list, in brackets even "
+    "of a single value. Nearest: KEY=[VALUE].",
+    r"field '.*' is not Optional": "cannot be null. Nearest: leave it out for its usual value.",
+    r"Cannot convert '(?:list|dict)' to string": "must be one word.",
+}
+"""How OmegaConf's words about a wrong type begin, and ours."""
 
 _KINDS = {"Integer": "a whole number", "Float": "a number", "bool": "true or false"}
 

@@ -43,11 +43,9 @@ ON_A_LAYOUT = {
 AFTER = {
     "explain": ("launch", "partition", "goodput"), "partition": ("explain", "launch"), "launch": ("goodput", "explain"),
     "goodput": ("jitter", "launch"), "jitter": ("goodput", "explain"), "read": ("plan", "explain"),
+    "calibrate": ("plan", "explain"), "profile": (),
 }  # fmt: skip
 """What is worth asking next with the same words."""
-
-FITTED = ("calibrate", "profile")
-"""Tasks that write constants to be used."""
 
 MOST = 3
 """Commands that are told; the first matter most."""
@@ -102,7 +100,15 @@ def commands(
     about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say, read: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
     """(what it is for, the command) of two or three things to do after this study."""
-    return list(itertools.islice(_commands(about, best, folder, say, read), MOST))
+    found = itertools.islice(_commands(about, best, folder, say, read), MOST)
+    own = shlex.join(about.get("own_configs", []))
+    return [(words, _with_own(command, own)) for words, command in found]
+
+
+def _with_own(command: str, own: str) -> str:
+    """A command that finds the user's own configs, which one of a study's ``conf/`` names itself."""
+    run, there = _run([]), "--config-dir" in command or command == _run(["--help"])
+    return command.replace(run, f"{run} {own}", 1) if own and not there else command
 
 
 def _after_task(about: Mapping[str, Any], name: str, folder: Path, read: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -113,18 +119,19 @@ def _after_task(about: Mapping[str, Any], name: str, folder: Path, read: Sequenc
     if read:
         asked = ["--config-dir", _near(folder / "conf"), *read]
         yield "the same, with every table of a layout", _run(asked)
+    if fitted := _fitted(folder) if name in ("calibrate", "profile") else []:
+        groups = tuple(f"{word.partition('=')[0]}=" for word in fitted)
+        kept = [word for word in asked if not word.startswith(("measurements=", *groups))]
+        asked = ["--config-dir", _near(folder / "conf"), *kept, *fitted]
+        yield "a layout with what was fitted", _run(asked)
     for task in AFTER[name]:
         if answered.get(task, True):
             yield ON_A_LAYOUT[task], _run([f"experiment={task}", *asked])
 
 
-def _with_fitted(about: Mapping[str, Any], task: str, folder: Path) -> list[str]:
-    """The same words, with the groups that the study has a file for taken from there."""
-    name = about["config"]["task"][task]["name"]
-    groups = [group for group in ("stack", "cluster", "costs") if (folder / "conf" / group / f"{name}.yaml").is_file()]
-    chosen = tuple(f"{group}=" for group in (*groups, "experiment", "task", "measurements"))
-    asked = [word for word in about["overrides"] if not word.startswith((*_OWN, *chosen, "task."))]
-    return ["--config-dir", _near(folder / "conf"), *(f"{group}={name}" for group in groups), *asked]
+def _fitted(folder: Path) -> list[str]:
+    """The words that choose the constants that a calibration or a profile wrote."""
+    return [f"{path.parent.name}={path.stem}" for path in sorted((folder / "conf").glob("*/*.yaml"))]
 
 
 def _commands(
@@ -135,8 +142,6 @@ def _commands(
     task = next((name for name, conf in tasks.items() if conf is not None), "")
     if task in AFTER:
         yield from _after_task(about, task, folder, read)
-    elif task in FITTED:
-        yield "a layout with what was fitted", _run(_with_fitted(about, task, folder))
     elif about["kind"] == "layout" and best is not None:
         if not any(word.startswith(("experiment=", "grid=")) for word in asked):
             yield (

@@ -12,9 +12,8 @@ from omegaconf import MISSING
 class PlanConf:
     """What is searched: every legal value of what is left null. ``best`` layouts are told.
 
-    ``gpus`` are numbers of GPUs to try (null: the cluster's). ``headroom`` is the share of memory that stays free,
-    ``deadline_days`` goes with ``tokens``, and with the objective ``gpus``. ``prune`` leaves out what bounds show to be
-    slower than the best, which changes none of them.
+    ``gpus`` are numbers of GPUs to try (null: the cluster's). ``deadline_days`` goes with ``tokens``, and with the objective
+    ``gpus``. ``prune`` leaves out what bounds show to be slower than the best, which changes none of them.
     """
 
     objective: str = "step_time"
@@ -33,7 +32,6 @@ class PlanConf:
     sequence_parallel: list[bool] | None = None
     partitions: bool = True
     rank_orders: bool = True
-    headroom: float = 0.1
     t_within_node: bool = True
     framework_rules: bool = True
     tokens: float | None = None

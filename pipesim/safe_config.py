@@ -6,6 +6,7 @@ So words and files are read before Hydra does, and of Hydra's own keys they may 
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,6 +38,14 @@ _NO_HYDRA = (
     f"hydra/sweeper={'|'.join(SWEEPERS)} can be set: others can run code or write elsewhere."
 )
 _NO_RESOLVER = "${name:…} is not resolved, for it reads what is no config. Nearest: ${GROUP.KEY}."
+
+
+def own_configs(arguments: Sequence[str]) -> list[str]:
+    """The words of a command line that name a folder of the user's own configs, as they were typed."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd")
+    folder = parser.parse_known_args(list(arguments))[0].config_dir
+    return [] if folder is None else ["--config-dir", folder]
 
 
 def refuse_unsafe(arguments: Sequence[str]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipesim import config as configs_
-from pipesim import demos, dry_run, fitting, legality, next_steps, sweeping, tasks, tracking
+from pipesim import demos, dry_run, fitting, headroom, legality, next_steps, safe_config, sweeping, tasks, tracking
 from pipesim.calibrate import evidence
 from pipesim.checks import Invalid, suggest
 from pipesim.errors import FailedPoints
@@ -35,7 +36,7 @@ from pipesim.tasks.plan.page import page as plan_page
 LANGUAGES = ("en", "zh")
 HELD = ("stage_activation", "rank_memory")
 """Bytes that a trace's counter is made of; tables of older versions lack the first."""
-ONE = ("lang", "study", "demo", "engine", "resume", "resume_anyway", "fail_fast")
+ONE = ("lang", "headroom", "study", "demo", "engine", "resume", "resume_anyway", "fail_fast")
 """Keys that are the same for all points of a study."""
 
 
@@ -62,7 +63,11 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
         return _swept(Sweep(spaces=spaces, config=first, overrides=overrides, runs=kind == "runs"), kind)
     if first["resume"] is not None:
         raise Invalid([f"resume={first['resume']}: only a sweep is gone on with, and this is a {kind}. Leave it out."])
-    about = manifest.about(kind, overrides, first) | {"code": [sweeping.version()], "evidence": evidence.packaged()}
+    about = (
+        manifest.about(kind, overrides, first)
+        | _own_configs()
+        | {"code": [sweeping.version()], "evidence": evidence.packaged()}
+    )
     files: dict[str, str | bytes] = {}
     took: list[Row] = []
     read: tuple[str, ...] = ()
@@ -108,7 +113,12 @@ def _swept(sweep: Sweep, kind: str) -> Path:
     with sweeping.opened(sweep, _root(), name) as staging:
         made = sweeping.made(sweep, staging)
         kept, known = sweeping.together(sweep, staging, made)
-        about = manifest.about(kind, *sweeping.begun(sweep, staging)) | known | {"evidence": evidence.packaged()}
+        about = (
+            manifest.about(kind, *sweeping.begun(sweep, staging))
+            | _own_configs()
+            | known
+            | {"evidence": evidence.packaged()}
+        )
         rows = kept.rows()
         if kind == "runs":
             took = [{**each.measured, "point_id": each.asked[:16]} for each in made if each.measured]
@@ -127,6 +137,12 @@ def _swept(sweep: Sweep, kind: str) -> Path:
     tracking.log(sweep.config["study"], about, first or {}, about.get("evaluated") or kept.counts, staging.final)
     _tell_failed(kept.counts, staging.final)
     return staging.final
+
+
+def _own_configs() -> dict[str, list[str]]:
+    """For the manifest: the words that name the user's own configs, without which no printed command finds them."""
+    found = safe_config.own_configs(sys.argv[1:])
+    return {"own_configs": found} if found else {}
 
 
 def _kind(config: Mapping[str, Any], spaces: Sequence[Space], swept: bool) -> str:
@@ -254,6 +270,7 @@ def _common(spaces: Sequence[Space]) -> dict[str, Any]:
         for form in first["study"]["figures"]
         if form not in paper.FORMATS
     ]
+    problems += headroom.problems(first)
     if first["lang"] not in LANGUAGES:
         problems.append(
             f"lang={first['lang']!r} must be one of {', '.join(LANGUAGES)}.{suggest(str(first['lang']), LANGUAGES)}"

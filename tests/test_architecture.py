@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "cluster_parts": {"checks", "specs"},
     "inputs": set(),
     "safe_config": {"checks", "inputs"},
+    "headroom": {"checks"},
     "schedules": {"inputs"},
     "simulate": {"schedules"},
     "costs": {"specs"},
@@ -37,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "launch": {"checks", "inputs", "specs", "spec_config", "schedules", "legality", "config"},
     "plan": {
         "checks", "specs", "schedules", "simulate", "costs", "estimate", "legality", "launch.rules", "launch.number_rules",
-        "config", "point_id", "results.schema", "calibrate",
+        "config", "point_id", "results.schema", "calibrate", "headroom",
     },
     "calibrate": {
         "checks", "inputs", "specs", "schedules", "costs", "legality", "estimate", "config", "results", "report.document",
@@ -45,11 +46,11 @@ ALLOWED: dict[str, set[str]] = {
     },
     "tasks": {
         "checks", "inputs", "specs", "config", "errors", "costs", "legality", "estimate", "schedules", "simulate", "plan",
-        "calibrate", "execute", "launch", "report", "results", "toy", "compose.typed", "point_id",
+        "calibrate", "execute", "launch", "report", "results", "toy", "compose.typed", "point_id", "headroom",
     },
     "toy": DRAWN,
     "execute": {"schedules", "simulate", "toy"},
-    "report": DRAWN | {"simulate.beside", "simulate.causes", "simulate.memory", "simulate.kernel"},
+    "report": DRAWN | {"headroom", "simulate.beside", "simulate.causes", "simulate.memory", "simulate.kernel"},
     "demo_config": set(),
     "grid_config": set(),
     "spec_config": set(),
@@ -78,7 +79,8 @@ ALLOWED: dict[str, set[str]] = {
     "demos": {"checks", "specs", "spec_config", "schedules", "simulate", "config", "plan", "report", "results", "execute", "toy"},
     "study": {
         "checks", "specs", "simulate", "config", "errors", "swept", "legality", "estimate", "plan", "report", "results", "demos",
-        "tasks", "sweeping", "compose", "dry_run", "fitting", "next_steps", "tracking", "calibrate.evidence",
+        "tasks", "sweeping", "compose", "dry_run", "headroom", "safe_config",
+        "fitting", "next_steps", "tracking", "calibrate.evidence",
     },
     "fitting": {"config", "legality", "estimate", "plan"},
     "comparing": {"checks", "config", "report", "results"},
@@ -187,7 +189,9 @@ def test_the_ground_floor_knows_nothing_of_the_house(name: str) -> None:
 
 def test_reports_never_know_how_their_numbers_came_about() -> None:
     for path in (PACKAGE / "report").rglob("*.py"):
-        assert {name.split(".")[0] for name in ours(path)} <= {"report", "simulate", "schedules"}, named(path)
+        assert {name.split(".")[0] for name in ours(path)} <= {"report", "simulate", "schedules", "headroom"}, named(
+            path
+        )
 
 
 @pytest.mark.parametrize("path", [*FILES, *SCRIPTS], ids=named)

@@ -55,6 +55,12 @@ COMMANDS = {
     "a misspelt group": (["modle=bloom_176b"], ["modle", "cluster", "Nearest: model"]),
     "a misspelt choice": (["model=blom_176b"], ["model=blom_176b", "toy", "Nearest: bloom_176b"]),
     "a word for a number": (["parallel.t=abc"], ["parallel.t", "'abc'", "must be a whole number."]),
+    "one value for a list": (
+        ["experiment=plan", "task.plan.t=8"],
+        ["task.plan.t=8 must be a list", "Nearest: task.plan.t=[8]"],
+    ),
+    "nothing for a number": (["headroom=null"], ["headroom=null cannot be null"]),
+    "no share of memory": (["headroom=1.2"], ["headroom=1.2 must be a share", "Nearest: 0.1"]),
     "no word at all": (["foo"], ["foo is no override", "KEY=VALUE"]),
     "a flag that is none": (
         ["parallel.sequence_parallel=perhaps"],

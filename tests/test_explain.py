@@ -250,7 +250,7 @@ def test_the_best_micro_batch_lies_between_a_longer_bubble_and_slower_kernels() 
     rests = [explain_words.rest(row) for row in sizes]
     assert bubbles == sorted(bubbles)
     assert rests[:3] == sorted(rests[:3], reverse=True)
-    assert "more bubble" in explain_words.best_size(sizes)
+    assert "more bubble" in explain_words.best_size(sizes, 0.0)
 
 
 OVERHEAD = (
@@ -356,7 +356,9 @@ def test_what_does_not_fit_is_bound_by_memory_and_the_change_that_fits_is_told()
     assert every.bound == "memory"
     assert "What bounds it: memory" in " ".join(explain_words.verdict(every))
     fits = next(each for each in every.neighbours if each.change.real and each.runs and not each.framework)
-    assert f"What fits and costs least: {fits.change.name}" in next(explain_words.advice(every))
+    assert f"What fits with 10.0 % of the memory free and costs least: {fits.change.name}" in next(
+        explain_words.advice(every)
+    )
     assert all(line[0] != "as it is" for line in explain_tables.runs(every).rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -273,3 +274,15 @@ def test_a_training_that_never_ends_is_refused_with_what_would_end(override: str
         goodput(asked(override))
     (hours,) = re.findall(r"gpu_mtbf_hours=(\S+) or more", str(refused.value))
     assert goodput(asked(f"task.goodput.gpu_mtbf_hours={hours}")).rows
+
+
+@given(share=st.floats(1e-20, 1e-6))
+def test_the_best_interval_of_the_rarest_failures_is_youngs(share: float) -> None:
+    mtbf_s = 1e9
+    assert costs.best_interval_s(share * mtbf_s, mtbf_s) == pytest.approx(math.sqrt(2 * share) * mtbf_s, rel=2e-3)
+
+
+@pytest.mark.parametrize("key", ["tokens", "gpu_mtbf_hours", "checkpoint_gb_per_s", "interval_s", "restart_s"])
+def test_numbers_beyond_all_bounds_name_the_key_and_the_largest(key: str) -> None:
+    with pytest.raises(Invalid, match=rf"task\.goodput\.{key}=1e\+20 must be at most .* Nearest: 1e\+1"):
+        goodput(asked(f"task.goodput.{key}=1e20"))

@@ -308,3 +308,16 @@ def test_aliases_that_stand_for_a_large_file_are_refused() -> None:
     lines = ["a0: &a0 {x: 1}"] + [f"a{k}: &a{k} [" + ", ".join([f"*a{k - 1}"] * 10) + "]" for k in range(1, 9)]
     with pytest.raises(Invalid, match="it must be tables"):
         reading.read("parallelism: {tp: 1}\n" + "\n".join(lines), "nanotron")
+
+
+def test_a_torchtitan_flavor_of_ones_own_is_read_back_by_its_models_name() -> None:
+    assert torchtitan.model_of({"model": {"name": "bloom_176b", "flavor": torchtitan.OWN}}).name == "bloom_176b"
+    with pytest.raises(Invalid, match=r"no shape of ours, and the file does not hold it.*flavor of your own"):
+        torchtitan.model_of({"model": {"name": "mine", "flavor": "7B"}})
+
+
+def test_a_flag_without_its_value_is_told_as_that() -> None:
+    assert (
+        "--num-layers without a value must be a whole number."
+        in megatron_reader.read("run --num-layers --bf16").problems
+    )

@@ -191,3 +191,27 @@ def test_the_completion_can_be_installed(printed):
 def test_examples_of_small_functions_hold():
     for module in (helping, checks):
         assert doctest.testmod(module).failed == 0
+
+
+def asked_after(about):
+    return [command for _, command in next_steps.commands(about, ROW, config.CONF_DIR, english)]
+
+
+def test_printed_commands_find_the_users_own_configs():
+    about = {
+        "kind": "layout", "overrides": ["stack=mine"], "config": {"task": None}, "own_configs": ["--config-dir", "my configs"],
+    }  # fmt: skip
+    asked = asked_after(about)
+    assert all("run.py --config-dir 'my configs' " in command for command in asked[:-1])
+    assert "config-dir" not in asked_after({**about, "own_configs": []})[0]
+
+
+def test_after_a_calibration_the_next_command_asks_with_what_was_fitted(tmp_path):
+    for group in ("stack", "cluster"):
+        (tmp_path / "conf" / group).mkdir(parents=True)
+        (tmp_path / "conf" / group / "mine.yaml").touch()
+    words = ["experiment=calibrate", "measurements=runs.csv", "model=llama3_8b", "stack=megatron_lm"]
+    conf = {"task": {"calibrate": {}}, "stack": {"framework": None}, "parallel": {"p": 1}}
+    about = {"kind": "task", "overrides": words, "config": conf}
+    first = next_steps.commands(about, None, tmp_path, english)[0][1]
+    assert first == f"python experiments/run.py --config-dir {tmp_path}/conf model=llama3_8b cluster=mine stack=mine"

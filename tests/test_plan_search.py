@@ -231,8 +231,8 @@ def test_no_layout_of_a_search_breaks_a_rule_and_none_is_there_twice(composed):
         ("task.plan.schedule=[zbv]", "task.plan.schedule: no layout with zbv keeps the rules.*Nearest: 1f1b"),
         ("task.plan.recompute=[ful]", "task.plan.recompute: 'ful' must be one of none.*Nearest: full"),
         ("task.plan.zero=[4]", "task.plan.zero: 4 must be one of 0, 1, 2, 3"),
-        ("task.plan.headroom=1", "task.plan.headroom=1.0 must be a share"),
-        ("task.plan.best=0", "task.plan.best=0 must be at least 1"),
+        ("headroom=1", "headroom=1.0 must be a share"),
+        ("task.plan.best=0", "task.plan.best=0 must lie between 1 and 100"),
         ("cluster.gpus=383", "no layout of model.name=bloom_176b uses all of 383 GPUs"),
     ],
 )

@@ -58,7 +58,11 @@ def best_interval_s(checkpoint_s: Number, mtbf_s: Number) -> Number:
 
     W is Lambert's function (its principal branch). Source: Daly 2006, section 3, there solved by a series.
     """
-    return np.asarray(mtbf_s * (1 + lambertw(-np.exp(-1 - checkpoint_s / mtbf_s)).real))[()]
+    share = checkpoint_s / mtbf_s
+    exact = mtbf_s * (1 + lambertw(-np.exp(-1 - share)).real)
+    return np.where(share < 1e-8, daly_interval_s(checkpoint_s, mtbf_s), exact)[
+        ()
+    ]  # where rounding would leave no digit
 
 
 def times_s(

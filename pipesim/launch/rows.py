@@ -94,6 +94,8 @@ def ours(rows: Sequence[Row], given: Mapping[str, Any], read: Read) -> None:
         if row.name not in given or row.key in read.values:
             continue
         value, said = given[row.name], f"{row.name}={given[row.name]}"
+        if value is True and row.name.startswith("--"):
+            said = f"{row.name} without a value"
         if row.words is not None:
             back = [mine for mine, word in row.words.items() if str(word) == str(value)]
             if back:

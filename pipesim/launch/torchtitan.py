@@ -26,6 +26,9 @@ FLAVORS = {
 }  # fmt: skip
 """Our model -> torchtitan's name and flavor."""
 
+OWN = "ours"
+"""The flavor of a model that torchtitan does not have."""
+
 SCHEDULES = {
     "1f1b": "1F1B", "gpipe": "GPipe", "interleaved_1f1b": "Interleaved1F1B", "looped_bfs": "LoopedBFS",
     "interleaved_zb": "InterleavedZeroBubble", "zbv": "ZBVZeroBubble", "dualpipev": "DualPipeV",
@@ -78,7 +81,7 @@ def write(point: Point) -> str:
         notes.append(f"schedule.group={values['schedule.group']} has no key: torch takes rounds of equal size.")
     if problems:
         raise Invalid([f"torchtitan: {problem}" for problem in problems])
-    name, flavor = FLAVORS[own] if own else (model.name, "ours")
+    name, flavor = FLAVORS[own] if own else (model.name, OWN)
     settings: dict[str, Any] = {"model.name": name, "model.flavor": flavor}
     if values["training.precision"] == "fp8":
         settings["model.converters"] = ["float8"]

@@ -17,6 +17,7 @@ from pipesim.launch.torchtitan import (
     LOCAL,
     MICRO,
     OPERATORS,
+    OWN,
     PARALLEL,
     PARTS,
     PER_STAGE,
@@ -68,15 +69,26 @@ def read(content: Mapping[str, Any]) -> Read:
 
 
 def model_of(content: Mapping[str, Any]) -> ModelSpec:
-    """Our model that the TOML's flavor is. Raises ``Invalid`` for one that is not among ours."""
+    """Our model that the TOML's flavor is, or whose name a flavor of one's own has, as ``write`` says it. Raises ``Invalid``
+    for one that is not among ours.
+    """
+    from pipesim import config
+
     asked = content.get("model", {}) if isinstance(content.get("model"), dict) else {}
     pair = asked.get("name", "llama3"), asked.get("flavor", "debugmodel")
     for ours_, theirs_ in FLAVORS.items():
         if theirs_ == pair:
             return shapes()[ours_]
+    if pair[1] == OWN and pair[0] in (mine := config.library("model")):
+        return config.build_model(mine[pair[0]])
     known = [f"{name} {flavor}" for name, flavor in FLAVORS.values()]
     near = suggest(f"{pair[0]} {pair[1]}", known) or f" Nearest: {known[0]}."
-    raise Invalid([f"model.name={pair[0]!r}, model.flavor={pair[1]!r} is no shape of ours.{near}"])
+    raise Invalid(
+        [
+            f"model.name={pair[0]!r}, model.flavor={pair[1]!r} is no shape of ours, and the file does not hold it.{near} Of a "
+            f"flavor of your own give model.flavor={OWN!r} and as model.name a file of conf/model/."
+        ]
+    )
 
 
 def _has_float8(given: Mapping[str, Any]) -> bool:

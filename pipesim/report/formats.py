@@ -6,6 +6,7 @@ a browser test compares.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from decimal import Decimal
@@ -54,6 +55,25 @@ def show(value: Cell, kind: Kind) -> str:
     if kind in UNITS:
         return _with_unit(value, kind)
     return f"{value:,}" if isinstance(value, int) else _number(value)
+
+
+_LIST = re.compile(r"\[\d+(?:,\s?\d+){5,}\]")
+
+
+def with_runs(text: str) -> str:
+    """A text whose long lists of whole numbers are shortened, to be read and not to be typed.
+
+    >>> with_runs("partition=[9,9,9,9,9,8,9,9]")
+    'partition=[9×5, 8, 9×2]'
+    """
+
+    def shortened(found: re.Match[str]) -> str:
+        runs = [
+            (number, len(list(same))) for number, same in itertools.groupby(found[0][1:-1].replace(" ", "").split(","))
+        ]
+        return f"[{', '.join(f'{number}×{many}' if many > 1 else number for number, many in runs)}]"
+
+    return _LIST.sub(shortened, text)
 
 
 def human_scale(kind: Kind, largest: float) -> tuple[float, str]:

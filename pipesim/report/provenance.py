@@ -22,7 +22,7 @@ def provenance(manifest: Mapping[str, Any], say: Say = english) -> str:
     overrides = [word for word in manifest["overrides"] if not word.startswith(("study.dir", "study.name", "engine"))]
     own_axes = any(word.startswith(("grid=", "experiment=")) for word in overrides)
     swept = ["-m"] if manifest["kind"] in ("sweep", "runs") and not own_axes else []
-    command = shlex.join(["python", "experiments/run.py", *swept, *overrides])
+    command = shlex.join(["python", "experiments/run.py", *manifest.get("own_configs", []), *swept, *overrides])
     version = manifest["versions"]["pipesim"]
     return say(f"Made by pipesim {version}: {command}", f"由 pipesim {version} 生成：{command}")
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pipesim.report.formats import show
+from pipesim.report.formats import show, with_runs
 from pipesim.report.say import Say, english
 
 TIME_WORDS = {
@@ -169,7 +169,7 @@ def layout_name(row: Mapping[str, Any], varied: Collection[str] = ("micro_batch"
     }  # fmt: skip
     words = ("schedule", "recompute", "attention", "precision", "stack", "costs", "model", "cluster", "settings")
     more = [signs[name] for name in signs if name in varied] + [
-        str(row[name] or "") for name in words if name in varied
+        with_runs(str(row[name] or "")) for name in words if name in varied
     ]
     return " ".join([f"t{row['t']} p{row['p']} d{row['d'] or '?'}{degrees}", *filter(None, more)])
 

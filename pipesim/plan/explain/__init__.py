@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from pipesim import headroom
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.plan.asked.space import Config
 from pipesim.plan.explain import counterfactual, micro_batches, sensitivity
@@ -57,6 +58,8 @@ class Explained:
     limits: Limits
     neighbours: tuple[Neighbour, ...]
     sizes: tuple[Row, ...]
+    room: float
+    """The share of memory that shall stay free."""
 
     @property
     def bound(self) -> str:
@@ -78,6 +81,7 @@ def explained(config: Config, point: Point, row: Row) -> Explained:
         limits=_limits(point, row),
         neighbours=tuple(found),
         sizes=tuple(micro_batches.sizes(config, point)),
+        room=headroom.of(config),
     )
 
 

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from pipesim import config as configs
-from pipesim import legality
+from pipesim import headroom, legality
 from pipesim.checks import Invalid
 from pipesim.launch import rules
 from pipesim.plan.asked.groups import NUMBERS, groups
@@ -80,7 +80,8 @@ def fit(config: Config) -> Fit | None:
     if asked["status"] != "infeasible":
         return None
     seen = _tried(config, _choices(config, asked))
-    if any(row["status"] == "ok" for choice, row in seen if choice.settings.get("training.recompute") == "full"):
+    room = headroom.of(config)
+    if any(headroom.left(row, room) for choice, row in seen if choice.settings.get("training.recompute") == "full"):
         seen += _tried(config, _layers_again(config, asked))
     found: list[Change] = []
     for kind in KINDS:
@@ -194,7 +195,7 @@ def _pair(config: Config, asked: Row, seen: Sequence[_Tried]) -> Change | None:
     """The fastest of all pairs of changes that each lessen what the heaviest rank holds."""
     helping: dict[tuple[str, ...], list[_Choice]] = {}
     for choice, row in sorted(seen, key=_by_size):
-        helps = row["status"] == "infeasible" and row["memory_bytes"] < asked["memory_bytes"]
+        helps = row["memory_bytes"] is not None and row["memory_bytes"] < asked["memory_bytes"]
         if helps and choice.kinds[0] not in ELSEWHERE:
             helping.setdefault(choice.kinds, []).append(choice)
     few = [choice for each in helping.values() for choice in _spread(each)]
@@ -213,8 +214,8 @@ def _spread(choices: Sequence[_Choice]) -> Sequence[_Choice]:
 
 
 def _first(config: Config, tried: Sequence[_Tried]) -> Iterator[Change]:
-    """The first that fits and breaks no rule of the framework beyond those that the asked layout breaks already."""
-    own = [(choice, row) for choice, row in tried if row["status"] == "ok"]
+    """The first that fits with head-room and breaks no rule of the framework beyond those that the asked layout breaks already."""
+    own = [(choice, row) for choice, row in tried if headroom.left(row, headroom.of(config))]
     known = set(_framework_problems(config)) if own else set()
     for choice, row in own:
         settings = _followed(config, choice.settings)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from pipesim import config as configs
-from pipesim import legality
+from pipesim import headroom, legality
 from pipesim.checks import divisors
 from pipesim.launch import rules
 from pipesim.plan import grid
@@ -36,6 +36,8 @@ class Neighbour(NamedTuple):
     per_token: float | None
     """Seconds of a token over those without the change, less one: below 0 is faster. None of what has no time."""
     framework: str
+    roomy: bool
+    """It fits with head-room, or with no less of it than the layout without the change."""
 
     @property
     def runs(self) -> bool:
@@ -78,7 +80,10 @@ def _neighbour(config: Config, change: Change, row: Row, before: Row) -> Neighbo
     if timed:
         point = legality.resolve(configs.build(with_values(config, change.values)))
         framework = " ".join(rules.problems(point))
-    return Neighbour(change, row, per_token, framework)
+    roomy = headroom.left(row, headroom.of(config)) or (
+        bool(row["fits"] and before["fits"]) and row["memory_bytes"] <= before["memory_bytes"]
+    )
+    return Neighbour(change, row, per_token, framework, roomy)
 
 
 def _batches(point: Point) -> Iterator[Change]:
@@ -181,14 +186,16 @@ def of_keys(found: Sequence[Neighbour], keys: Sequence[str]) -> Neighbour | None
 
 
 def fastest(found: Sequence[Neighbour]) -> Neighbour | None:
-    """Of real changes that fit and make the step shorter. One that the framework cannot run is taken only if no other does."""
+    """Of real changes that fit with head-room and make the step shorter. One that the framework cannot run is taken only if
+    no other does.
+    """
     faster = _faster(found)
     able = [each for each in faster if not each.framework]
     return min(able or faster, key=pace, default=None)
 
 
 def _faster(found: Sequence[Neighbour]) -> list[Neighbour]:
-    return [each for each in found if each.change.real and each.runs and pace(each) < 0]
+    return [each for each in found if each.change.real and each.roomy and pace(each) < 0]
 
 
 def pace(neighbour: Neighbour) -> float:

@@ -19,7 +19,7 @@ from pipesim.plan.partition.bottleneck import least_worst
 from pipesim.plan.partition.many import evaluated
 from pipesim.plan.partition.moves import improved
 from pipesim.plan.partition.rank_costs import Tables, part_layers, tables
-from pipesim.specs import Point
+from pipesim.specs import ClusterSpec, Point
 
 Partition = tuple[int, ...]
 
@@ -39,6 +39,16 @@ class Split(NamedTuple):
     @property
     def fits(self) -> bool:
         return self.memory_bytes <= self.limit_bytes
+
+
+def within(point: Point, room: float) -> Point:
+    """The point on GPUs whose memory is smaller by the share ``room``, which so stays free."""
+
+    def smaller(cluster: ClusterSpec) -> ClusterSpec:
+        parts = tuple(dataclasses.replace(part, cluster=smaller(part.cluster)) for part in cluster.parts)
+        return dataclasses.replace(cluster, memory_bytes=(1 - room) * cluster.memory_bytes, parts=parts)
+
+    return dataclasses.replace(point, cluster=smaller(point.cluster))
 
 
 def best(point: Point, recompute: bool = False) -> Split:

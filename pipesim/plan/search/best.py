@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipesim import legality
+from pipesim import headroom, legality
 from pipesim.costs.columns import FloatArray
 from pipesim.estimate import priced
 from pipesim.estimate.bounds import bounds
@@ -253,4 +253,4 @@ def wanted_of(config: Config) -> Wanted:
     beside = (row["gpus"], row["step_time_s"]) if question.has_room(config, row) else None
     prune = asked["prune"] and not config["cluster"]["parts"]  # bounds are those of equal nodes
     top = asked["best"] * (MORE if asked["partitions"] or asked["rank_orders"] else 1)
-    return Wanted(top, asked["headroom"], prune, beside)
+    return Wanted(top, headroom.of(config), prune, beside)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from pipesim import schedules, specs
+from pipesim import headroom, schedules, specs
 from pipesim.checks import MAX_INT, Invalid, suggest
 from pipesim.plan.asked.space import Config
 
@@ -20,7 +20,8 @@ DAY_S = 86_400
 
 def check(config: Config) -> None:
     """Raises ``Invalid`` with everything that is wrong with the question."""
-    problems = [*_objective(config), *_limits(config), *_lists(config["task"]["plan"], config["cluster"]["gpus"])]
+    problems = [*headroom.problems(config), *_objective(config), *_limits(config)]
+    problems += _lists(config["task"]["plan"], config["cluster"]["gpus"])
     if problems:
         raise Invalid(problems)
 
@@ -63,10 +64,9 @@ def _objective(config: Config) -> Iterator[str]:
 
 def _limits(config: Config) -> Iterator[str]:
     asked = config["task"]["plan"]
-    if not 0 <= asked["headroom"] < 1:
-        yield f"task.plan.headroom={asked['headroom']} must be a share of memory from 0 to below 1. Nearest: 0.1."
-    if asked["best"] < 1:
-        yield f"task.plan.best={asked['best']} must be at least 1. Nearest: 1."
+    if not 1 <= asked["best"] <= MOST_TOLD:
+        nearest = min(max(1, asked["best"]), MOST_TOLD)
+        yield f"task.plan.best={asked['best']} must lie between 1 and {MOST_TOLD}. Nearest: {nearest}."
 
 
 def _lists(asked: Mapping[str, Any], gpus: int) -> Iterator[str]:
@@ -114,8 +114,7 @@ def value(config: Config, row: Mapping[str, Any]) -> float:
 
 def has_room(config: Config, row: Mapping[str, Any]) -> bool:
     """Whether a row fits and leaves the head-room free."""
-    room = 1 - config["task"]["plan"]["headroom"]
-    return bool(row["fits"] and row["memory_bytes"] <= room * row["memory_limit_bytes"])
+    return headroom.left(row, headroom.of(config))
 
 
 def ranked(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

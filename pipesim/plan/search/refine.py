@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipesim import config as configs
-from pipesim import legality
+from pipesim import headroom, legality
 from pipesim.launch import rules
 from pipesim.plan import grid, partition
 from pipesim.plan.asked.behind import config_behind
@@ -69,10 +69,7 @@ def _placed(row: Mapping[str, Any], own: Config) -> dict[str, Any]:
 def _divided(own: Config) -> dict[str, Any]:
     """The best division of the layout's units within the head-room."""
     point = legality.resolve(configs.build(own))
-    if not point.cluster.parts:
-        room = (1 - own["task"]["plan"]["headroom"]) * point.cluster.memory_bytes
-        point = dataclasses.replace(point, cluster=dataclasses.replace(point.cluster, memory_bytes=room))
-    split = partition.best(point)
+    split = partition.best(partition.within(point, headroom.of(own)))
     return {} if split.partition == point.layout.partition else {PARTITION: list(split.partition)}
 
 

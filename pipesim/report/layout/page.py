@@ -10,6 +10,7 @@ from pipesim.report.document import Axis, Bars, Document, Section, TimelineView
 from pipesim.report.formats import show
 from pipesim.report.layout import parts as layout_parts
 from pipesim.report.layout import tables
+from pipesim.report.memory_words import memory_sure, share_of
 from pipesim.report.say import Say, asked_language, speaker, word
 from pipesim.report.sweep.answer import best_fix, shortfall
 from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, VERDICT_WORDS, definitions, layout_name, trust
@@ -37,7 +38,12 @@ def layout_page(
     parts = manifest.get("config", {}).get("cluster", {}).get("parts") or ()
     view = TimelineView(slug="timeline", title=layout_name(row), timeline=timeline, lower_bound_s=lower_bound_s)
     fitting = () if way_out is None else (fit_tables.way_out(way_out, say),)
-    answers = (answer(row, say), *fitting, *filter(None, [best_fix(row, say).strip()]), *_warning(row, say))
+    answers = (
+        answer(row, say, share_of(manifest)),
+        *fitting,
+        *filter(None, [best_fix(row, say).strip()]),
+        *_warning(row, say),
+    )
     ways = () if way_out is None else (fit_tables.ways_out([way_out], layout_name, say),)
     peaks = (fit_tables.peaks(row, timeline, held, say),) if held and row["stage_activation_bytes"] else ()
     return Document(
@@ -92,8 +98,8 @@ def layout_page(
     )
 
 
-def answer(row: Row, say: Say) -> str:
-    """The whole result in a few sentences."""
+def answer(row: Row, say: Say, room: float) -> str:
+    """The whole result in a few sentences; ``room`` is the share of memory that shall stay free."""
     step, used = show(row["step_time_s"], "seconds"), show(row["memory_bytes"], "bytes")
     limit, rank = show(row["memory_limit_bytes"], "bytes"), row["heaviest_rank"]
     if row["fits"]:
@@ -109,9 +115,9 @@ def answer(row: Row, say: Say) -> str:
     bubble, bound = show(row["bubble_fraction"], "percent"), word(row["verdict"], VERDICT_WORDS, say)
     return say(
         f"{outcome} {tokens} tokens/s, MFU {mfu}, HFU {hfu}; bubble fraction {bubble} (idle/total). "
-        f"What bounds it: {bound}. {trust(row, say)}",
+        f"What bounds it: {bound}. {trust(row, say)}{memory_sure(row, room, say)}",
         f"{outcome}{tokens} token/s，MFU {mfu}，HFU {hfu}；气泡占比 {bubble}（空闲/总）。瓶颈：{bound}。"
-        f"{trust(row, say)}",
+        f"{trust(row, say)}{memory_sure(row, room, say)}",
     )
 
 

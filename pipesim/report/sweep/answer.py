@@ -3,44 +3,53 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipesim import headroom
 from pipesim.report.document import Column, Table
 from pipesim.report.formats import show
+from pipesim.report.memory_words import memory_sure
 from pipesim.report.ranking import Named, Row
 from pipesim.report.say import Say, word
 from pipesim.report.words import STATUS_WORDS, TIME_WORDS, VERDICT_WORDS, trust
 
-HEADROOM = 0.1
-"""Share of a GPU's memory by which published runs differ from what is counted, mostly less."""
-
 SURE = 0.9
 """From this chance on two layouts are told apart, as in ``plan.search.stability``."""
+
+MOST_MISTYPED = 5
+"""Wrong values that are told."""
 
 MOST_CHANCES = 10
 """Layouts whose chances are told."""
 
 
 def answers(
-    found: Mapping[tuple[str, ...], Sequence[Row]], named: Named, say: Say, sure: Mapping[str, Any] | None = None
+    found: Mapping[tuple[str, ...], Sequence[Row]],
+    named: Named,
+    say: Say,
+    sure: Mapping[str, Any] | None = None,
+    room: float = headroom.USUAL,
 ) -> tuple[str, ...]:
-    """A paragraph for each question, of ranked rows; of a single one also why, and how sure its order is."""
+    """A paragraph for each question, of ranked rows; of a single one also why, and how sure its order is. ``room`` is the
+    share of memory that shall stay free.
+    """
     several = len(found) > 1
     said = []
     for (model, cluster, costs), order in found.items():
         about = say(f"{model} on {cluster}, {costs} costs: ", f"{cluster} 上的 {model}，{costs} 成本：")
-        said.append((about if several else "") + _answer(order, named, say))
+        said.append((about if several else "") + _answer(order, named, say, room))
         if not several and order and order[0]["fits"]:
             said += [_why(order[0], say), *_how_sure(order, named, say, sure)]
     return tuple(said)
 
 
-def _answer(order: Sequence[Row], named: Named, say: Say) -> str:
+def _answer(order: Sequence[Row], named: Named, say: Say, room: float) -> str:
     best = [row for row in order if row["fits"]]
     if not best:
-        return _none(order, named, say)
+        return _none(order, named, say, room)
     first = best[0]
     figures = (
         f"{show(first['step_time_s'], 'seconds')}", f"{show(first['mfu'], 'percent')}",
@@ -56,12 +65,11 @@ def _answer(order: Sequence[Row], named: Named, say: Say) -> str:
     if len(best) > 1:
         slower = show(first["tokens_per_s"] / best[1]["tokens_per_s"] - 1, "percent")
         text += say(f" The runner-up, {named(best[1])}, is {slower} slower.", f"第二名 {named(best[1])} 慢 {slower}。")
-    text += _with_headroom(best, named, say)
-    text += say(" ", "") + trust(first, say)
-    return text
+    text += say(" ", "") + trust(first, say) + memory_sure(first, room, say)
+    return text + _with_headroom(best, named, say, room)
 
 
-def _none(order: Sequence[Row], named: Named, say: Say) -> str:
+def _none(order: Sequence[Row], named: Named, say: Say, room: float) -> str:
     if not order:
         return say(
             "No layout can run: every one breaks a rule. Below they are counted by reason.",
@@ -71,7 +79,7 @@ def _none(order: Sequence[Row], named: Named, say: Say) -> str:
     return say(
         f"No layout fits. The nearest is {named(nearest)}: {nearest['reason']}",
         f"没有布局放得下。最接近的是 {named(nearest)}：{shortfall(nearest, say)}",
-    )
+    ) + memory_sure(nearest, room, say)
 
 
 def shortfall(row: Row, say: Say) -> str:
@@ -81,11 +89,11 @@ def shortfall(row: Row, say: Say) -> str:
     return say(f"{missing} missing: {held} of {limit}.", f"缺 {missing}：需要 {held}，只有 {limit}。")
 
 
-def _with_headroom(best: Sequence[Row], named: Named, say: Say) -> str:
-    roomy = [row for row in best if row["memory_bytes"] <= (1 - HEADROOM) * row["memory_limit_bytes"]]
+def _with_headroom(best: Sequence[Row], named: Named, say: Say, room: float) -> str:
+    roomy = [row for row in best if headroom.left(row, room)]
     if best[0]["costs"] != "full" or roomy[:1] == [best[0]]:
         return ""
-    spare = show(HEADROOM, "percent")
+    spare = show(room, "percent")
     if not roomy:
         return say(
             f" With {spare} of the memory left free, the fastest is none of these.",
@@ -156,7 +164,7 @@ def _how_sure(order: Sequence[Row], named: Named, say: Say, sure: Mapping[str, A
             "How sure: layouts of different stacks share no errors; only their intervals can be compared.",
             "把握：不同软件栈的布局没有共有的误差，只能比较它们的区间。",
         )
-        return (text + memory_sure(best[0], say),)
+        return (text,)
     first, faster, loss = _whole(sure["best"][0]), _whole(sure["beaten"][1]), show(sure["loss"], "percent")
     clear = [row for row, chance in zip(best, sure["beaten"], strict=True) if chance >= SURE]
     others, alike = len(best) - 1, len(sure["alike"])
@@ -177,7 +185,7 @@ def _how_sure(order: Sequence[Row], named: Named, say: Say, sure: Mapping[str, A
             f" The first that is clearly slower is {named(clear[0])}, {step}.",
             f"第一个明确更慢的是 {named(clear[0])}，{step}。",
         )
-    return (text + memory_sure(best[0], say),)
+    return (text,)
 
 
 def chances(order: Sequence[Row], sure: Mapping[str, Any] | None, named: Named, say: Say) -> tuple[Table, ...]:
@@ -219,20 +227,6 @@ def _whole(chance: float) -> str:
     return f"{min(99, max(1, round(100 * chance)))} %"
 
 
-def memory_sure(row: Row, say: Say) -> str:
-    """Whether it surely fits."""
-    held, most, limit = (show(row[name], "bytes") for name in ("memory_bytes", "memory_hi_bytes", "memory_limit_bytes"))
-    if row["memory_hi_bytes"] <= row["memory_limit_bytes"]:
-        return say(
-            f" Its memory stays below {most} in more than nine of ten such runs: it fits.",
-            f"十次里有九次以上它的显存不超过 {most}：放得下。",
-        )
-    return say(
-        f" Its memory, {held}, may be {most} where {limit} are there: try it before you count on it.",
-        f"它的显存为 {held}，也可能达到 {most}，而上限为 {limit}：请先试跑。",
-    )
-
-
 def counts(found: Mapping[str, int], shown: int, say: Say) -> Table:
     points = sum(found.values())
     return Table(
@@ -248,6 +242,19 @@ def counts(found: Mapping[str, int], shown: int, say: Say) -> Table:
             f"This report is made from {shown:,} of them.",
             f"本报告由其中 {shown:,} 个点做成。",
         ),
+    )
+
+
+def mistyped(rows: Sequence[Row], say: Say) -> tuple[str, ...]:
+    """Values that are wrong whatever else is asked, each told once: a typing error is easily lost among rows that break rules."""
+    reasons = [re.split(r"\n|(?<=\.) (?=[a-z_.]+=)", row["reason"]) for row in rows if row["status"] == "invalid"]
+    told = Counter(problem for each in reasons for problem in each if re.match(r"[a-z_.]+=\S+ must ", problem))
+    first = " ".join(f"{problem} ({points:,})" for problem, points in list(told.items())[:MOST_MISTYPED])
+    more = " …" * (len(told) > MOST_MISTYPED)
+    return (
+        (say(f"Wrong in itself, and points with it: {first}{more}", f"本身有误的值及其点数：{first}{more}"),)
+        if told
+        else ()
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipesim.report import fit_tables, provenance
 from pipesim.report.document import Document, Picture, Section, Table
+from pipesim.report.memory_words import share_of
 from pipesim.report.ranking import IDENTITY, Named, Row, pace, questions, ranked
 from pipesim.report.say import Say, asked_language, speaker
 from pipesim.report.sweep import answer as sweep_answer
@@ -42,11 +43,14 @@ def sweep_page(
     named = partial(layout_name, varied=varied)
     asked = questions(rows)
     by_question = {key: [row for row in order if row["status"] != "invalid"] for key, order in questions(order).items()}
-    answers = sweep_answer.answers({key: by_question.get(key, []) for key in asked}, named, say, sure)
+    answers = sweep_answer.answers(
+        {key: by_question.get(key, []) for key in asked}, named, say, sure, share_of(manifest)
+    )
     ways = (fit_tables.way_out(ways_out[0], say), fit_tables.ways_out(ways_out, named, say)) if ways_out else ()
     counted = sweep_answer.counts(counts, len(rows), say)
+    told = (*answers, *ways, *sweep_answer.kept(manifest, say), counted, *sweep_answer.mistyped(rows, say))
     sections = [
-        Section(title=say("Answer", "结论"), blocks=(*answers, *ways, *sweep_answer.kept(manifest, say), counted)),
+        Section(title=say("Answer", "结论"), blocks=told),
         Section(title=say("The question", "问题"), blocks=question(rows, varied, manifest, say)),
     ]
     if order:

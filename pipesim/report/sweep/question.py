@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipesim.report.document import Cell, Column, Table
-from pipesim.report.formats import clean, show
+from pipesim.report.formats import clean, show, with_runs
 from pipesim.report.ranking import IDENTITY, Row
 from pipesim.report.say import Say
 from pipesim.report.words import COLUMN_WORDS
@@ -90,4 +90,4 @@ def _values(rows: Sequence[Row], name: str) -> list[str]:
 
 
 def _text(value: Cell) -> str:
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else clean(str(value))
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else with_runs(clean(str(value)))

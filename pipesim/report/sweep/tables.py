@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipesim.report.document import Cell, Column, Table
+from pipesim.report.formats import with_runs
 from pipesim.report.ranking import IDENTITY, Named, Row
 from pipesim.report.say import Say, word
 from pipesim.report.words import COLUMN_WORDS, MEMORY_WORDS, TIME_GROUPS, VERDICT_WORDS
@@ -41,6 +42,8 @@ def ranking(order: Sequence[Row], varied: Sequence[str], say: Say) -> Table:
         value: Cell = row[name]
         if name == "verdict" and isinstance(value, str):
             return word(value, VERDICT_WORDS, say)
+        if name == "settings" and isinstance(value, str):
+            return with_runs(value)
         return flag(value, say) if isinstance(value, bool) else value
 
     return Table(

@@ -12,7 +12,7 @@ from pipesim.calibrate.runs import Run, Runs
 from pipesim.costs.columns import FloatArray
 from pipesim.report.document import Block, Cell, Column, Document, Observations, Section, Table
 from pipesim.report.formats import show
-from pipesim.tasks.calibrate_files import DOUBTFUL, left
+from pipesim.tasks.calibrate.files import DOUBTFUL, left
 
 
 def page(name: str, read: Runs, fitted: Fit, warnings: Sequence[str], widths: str, counted: str | None) -> Document:

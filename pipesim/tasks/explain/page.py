@@ -34,7 +34,7 @@ def page(found: Explained, fewest: Mapping[str, Enough], share: float, other: Ot
         Section(title="Micro-batches", blocks=(*words.enough(row, fewest, share), tables.fewest(row, fewest, share))),
     ]
     if len(found.sizes) > 1:
-        blocks = (words.best_size(found.sizes), tables.sizes(row, found.sizes), tables.curves(found.sizes))
+        blocks = (words.best_size(found.sizes, found.room), tables.sizes(row, found.sizes), tables.curves(found.sizes))
         sections.append(Section(title="Size of a micro-batch", blocks=blocks))
     if other is not None:
         sections.insert(1, _against(row, other))

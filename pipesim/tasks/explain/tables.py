@@ -55,7 +55,8 @@ def costs(found: Explained) -> Table:
         ),
         emphasis=frozenset({0}),
         note="Half of computing: GPUs and memories twice as fast. With its bubble: and with what shorter stages save in idle "
-        "time. What eases a cost most is a neighbouring layout that fits, has much less of it and is faster; step then: all "
+        "time. What eases a cost most is a neighbouring layout that fits (with "
+        "headroom), has much less of it and is faster; step then: all "
         "that it changes, for the same tokens, below 0 is faster.",
     )  # fmt: skip
 
@@ -101,8 +102,20 @@ def runs(found: Explained) -> Table:
         ),
         rows=tuple(line for _, line in lines),
         emphasis=frozenset(k for k, (_, line) in enumerate(lines) if line[0] == AS_IT_IS),
-        note="Step then: for the same tokens, below 0 is faster." + (f" {NOTE}" if _restaged(found) else ""),
+        note="Step then: for the same tokens, below 0 is faster."
+        + _tight(found)
+        + (f" {NOTE}" if _restaged(found) else ""),
     )  # fmt: skip
+
+
+def _tight(found: Explained) -> str:
+    tight = sum(each.runs and not each.roomy for each in found.neighbours)
+    if not tight:
+        return ""
+    leave = "leaves" if tight == 1 else "leave"
+    return (
+        f" {tight} of them {leave} less memory free than headroom={found.room:g} asks for: nothing that is recommended."
+    )
 
 
 def _restaged(found: Explained) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pipesim import headroom
+from pipesim.legality.megatron_layout import written
 from pipesim.plan.explain import Cost, Difference, Explained, seconds_of
 from pipesim.plan.explain.counterfactual import COSTS
 from pipesim.plan.explain.micro_batches import Enough
@@ -11,6 +13,7 @@ from pipesim.plan.explain.sensitivity import Neighbour, pace
 from pipesim.report.document import Kind
 from pipesim.report.formats import show
 from pipesim.report.layout.page import answer
+from pipesim.report.memory_words import memory_sure
 from pipesim.report.say import english
 from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, layout_name, trust
 from pipesim.results.schema import Row
@@ -28,6 +31,15 @@ FAINT = 0.05
 """Share of the largest change of an item below which a sentence leaves others out."""
 TOLD = 3
 """Costs, or items of a difference in each direction, that a sentence names."""
+
+
+LONGEST_LIST = 16
+"""Of a partition; one of more stages is typed as a layout string, which is shorter."""
+
+
+def with_room(room: float) -> str:
+    """What "fits" means besides, where something is recommended."""
+    return f" with {percent(room)} of the memory free" if room else ""
 
 
 def percent(value: float) -> str:
@@ -50,7 +62,7 @@ def typed(neighbour: Neighbour) -> str:
 
 def _typed(value: object) -> str:
     if isinstance(value, list):
-        return f"[{','.join(map(str, value))}]"
+        return f"[{','.join(map(str, value))}]" if len(value) <= LONGEST_LIST else f"'\"{written(value)}\"'"
     if isinstance(value, Mapping):
         return f"'{{{','.join(f'{key}: {_typed(each)}' for key, each in value.items())}}}'"
     if isinstance(value, float):
@@ -60,7 +72,8 @@ def _typed(value: object) -> str:
 
 def verdict(found: Explained) -> Iterator[str]:
     row, first = found.row, found.costs[0]
-    yield f"{answer(row, english).split(' What bounds it')[0]} {trust(row)}"
+    told = answer(row, english, found.room).split(" What bounds it")[0]
+    yield f"{told} {trust(row)}{memory_sure(row, found.room, english)}"
     if found.bound == "memory":
         yield "What bounds it: memory. What follows is of the step that it would make if it fitted."
     others = [cost for cost in found.costs[1:] if cost.own_s >= LEAST * row["step_time_s"]][:TOLD]
@@ -129,18 +142,21 @@ def _of_token(row: Row, name: str) -> float:
 
 
 def advice(found: Explained) -> Iterator[str]:
-    able = [each for each in found.neighbours if each.change.real and each.runs]
+    able = [each for each in found.neighbours if each.change.real and each.roomy]
     here = [each for each in able if not each.framework]
     if not found.row["fits"]:
         yield (
-            f"What fits and costs least: {_told(here[0])}."
+            f"What fits{with_room(found.room)} and costs least: {_told(here[0])}."
             if here
-            else "No single change of what can be chosen makes it fit."
+            else f"No single change of what can be chosen makes it fit{with_room(found.room)}."
         )
     elif here and pace(here[0]) < 0:
         yield f"What helps most of what can be chosen: {_told(here[0])}."
     else:
-        yield "No single change that fits and that the framework can run makes it faster on these GPUs with this batch."
+        yield (
+            f"No single change that fits{with_room(found.room)} and that the framework can run makes it faster on these GPUs "
+            "with this batch."
+        )
     if able and able[0].framework and pace(able[0]) < 0:
         yield f"Faster still, in another framework: {_told(able[0])}. {able[0].framework}"
 
@@ -173,16 +189,16 @@ def enough(row: Row, fewest: Mapping[str, Enough], share: float) -> Iterator[str
     yield f"{said} Now m={row['num_microbatches']} leaves {idle} (idle/total), {useful} (idle/useful)."
 
 
-def best_size(sizes: Sequence[Row]) -> str:
-    fits = [each for each in sizes if each["fits"]]
+def best_size(sizes: Sequence[Row], room: float) -> str:
+    fits = [each for each in sizes if headroom.left(each, room)]
     if not fits:
-        return "No size of a micro-batch fits."
+        return f"No size of a micro-batch fits{with_room(room)}."
     best = min(fits, key=lambda each: each["step_time_s"])
     at = sizes.index(best)
     beside = [(sizes[at - 1], "smaller")] * (at > 0) + [(each, "larger") for each in sizes[at + 1 : at + 2]]
     return " ".join(
         (
-            f"The fastest micro-batch that fits is {best['micro_batch']}: {seconds(best['step_time_s'])} a step.",
+            f"The fastest micro-batch that fits{with_room(room)} is {best['micro_batch']}: {seconds(best['step_time_s'])} a step.",
             *(_opposed(other, best, word) for other, word in beside),
         )
     )

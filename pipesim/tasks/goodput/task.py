@@ -88,6 +88,9 @@ class Trained:
         return {item: self.useful_s(f"{item}_s") for item in TIME_ITEMS}
 
 
+MOST, MOST_TOKENS = 1e15, 1e18
+"""Of hours, GB/s and seconds: beyond what any machine has; of tokens, beyond any data."""
+
 LEAST_USEFUL = 0.001
 """Share of the time below which a training is said never to end."""
 
@@ -201,4 +204,7 @@ def _check(asked: Mapping[str, Any]) -> None:
     keys = ("tokens", "gpu_mtbf_hours", "checkpoint_gb_per_s", "interval_s")
     checks.positive(**{key: asked[key] for key in keys if asked[key] is not None})
     checks.not_negative(restart_s=asked["restart_s"])
+    small = ("gpu_mtbf_hours", "checkpoint_gb_per_s", "interval_s", "restart_s")
+    checks.at_most(MOST, **{key: asked[key] for key in small if asked[key] is not None})
+    checks.at_most(MOST_TOKENS, tokens=asked["tokens"])
     checks.done()

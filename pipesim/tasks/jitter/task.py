@@ -20,6 +20,9 @@ from pipesim.tasks import Done
 from pipesim.tasks.jitter.drawn import FEWEST_SAMPLES, Compared, drawn, layout_of, used
 from pipesim.tasks.jitter.page import page
 
+MOST_SPREAD, MOST_S = 10.0, 1e9
+"""Of a standard deviation over its mean; of seconds and of a factor: beyond what any machine has."""
+
 
 def jitter(config: Mapping[str, Any]) -> Done:
     """Raises ``Invalid`` for a layout that breaks rules and for settings that cannot be drawn."""
@@ -59,6 +62,8 @@ def _check(asked: Mapping[str, Any], point: Point) -> None:
     checks.whole(low=FEWEST_SAMPLES, samples=asked["samples"])
     checks.whole(low=0, seed=asked["seed"])
     checks.not_negative(**{key: asked[key] for key in ("spread", "hop_spread", "stall_s")})
+    checks.at_most(MOST_SPREAD, spread=asked["spread"], hop_spread=asked["hop_spread"])
+    checks.at_most(MOST_S, stall_s=asked["stall_s"], slow_factor=asked["slow_factor"])
     checks.fraction(stall_probability=asked["stall_probability"])
     checks.rule(
         1 <= asked["slow_factor"] < math.inf,
@@ -86,7 +91,8 @@ def _check(asked: Mapping[str, Any], point: Point) -> None:
     for name in asked["schedules"]:
         checks.rule(
             (canonical_name(name) or name) in known,
-            f"task.jitter.schedules: {name!r} is no schedule to compare.{suggest(str(name), sorted(known))}",
+            f"task.jitter.schedules: {name!r} is no schedule to compare; there are: "
+            f"{', '.join(sorted(known))}.{suggest(str(name), sorted(known))}",
         )
     checks.done()
 

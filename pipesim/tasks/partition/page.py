@@ -10,6 +10,8 @@ from pipesim.legality import megatron_layout
 from pipesim.plan.partition import Split
 from pipesim.report.document import Axis, Bars, Block, Cell, Column, Document, Section, Table
 from pipesim.report.formats import show
+from pipesim.report.memory_words import memory_sure
+from pipesim.report.say import english
 from pipesim.specs import Point
 
 LEAST_SHOWN = 5e-4
@@ -24,15 +26,17 @@ class Told(NamedTuple):
     row: Mapping[str, Any]
 
 
-def page(point: Point, told: Sequence[Told], bound_s: float) -> Document:
-    """``told`` are the best, the balanced one and perhaps the one asked for; no partition is faster than ``bound_s``."""
+def page(point: Point, told: Sequence[Told], bound_s: float, room: float) -> Document:
+    """``told`` are the best, the balanced one and perhaps the one asked for; no partition is faster than ``bound_s``.
+    ``room`` is the share of memory that shall stay free.
+    """
     layout = point.layout
     title = (
         f"Partition of {point.model.name}, {point.model.layers} layers on p{layout.p} v{layout.v} of {point.cluster.name}: "
         f"t{layout.t} d{layout.d} b{point.training.micro_batch} {point.schedule}"
     )
     stages_of = _stages_of(point)
-    answer: tuple[Block, ...] = (_answer(point, told, bound_s), _ways(told, bound_s), _use(point, told[0].split))
+    answer: tuple[Block, ...] = (_answer(point, told, bound_s, room), _ways(told, bound_s), _use(point, told[0].split))
     sections = (
         Section(title="The answer", blocks=answer),
         Section(title="Every rank", blocks=(_ranks(told, stages_of), *_bars(told, stages_of))),
@@ -40,20 +44,21 @@ def page(point: Point, told: Sequence[Told], bound_s: float) -> Document:
     return Document(title=title, sections=sections)
 
 
-def _answer(point: Point, told: Sequence[Told], bound_s: float) -> str:
+def _answer(point: Point, told: Sequence[Told], bound_s: float, room: float) -> str:
     best, balanced = told[0].split, told[1].split
     gain = 1 - best.step_time_s / balanced.step_time_s
     step, limit = show(best.step_time_s, "seconds"), point.cluster.memory_bytes
     held = f"the heaviest rank holds {show(best.memory_bytes, 'bytes')} of {show(limit, 'bytes')}"
-    if not best.fits:
+    sure = memory_sure(told[0].row, room, english)
+    if not told[0].row["fits"]:
         lacks = show(best.memory_bytes - limit, "bytes")
         return (
-            f"No partition that was found fits: the one that comes nearest lacks {lacks}, {held}. More t or p, a smaller "
+            f"No partition that was found fits: the one that comes nearest lacks {lacks}, {held}.{sure} More t or p, a smaller "
             "micro-batch or more recomputation would help."
         )
     if best.partition == balanced.partition:
         text = f"The balanced partition is the best that was found: {step} a step, {held}."
-    elif not balanced.fits:
+    elif not told[1].row["fits"]:
         text = f"The balanced partition does not fit, another does: {step} a step, {held}."
     elif gain < LEAST_SHOWN:
         text = f"No partition that was found is noticeably faster than the balanced one: {step} a step, {held}."
@@ -63,9 +68,7 @@ def _answer(point: Point, told: Sequence[Told], bound_s: float) -> str:
             f"The best partition found takes {step} a step, {show(gain, 'percent')} less than balanced ({was}); {held}."
         )
     left = max(0.0, 1 - bound_s / best.step_time_s)
-    return (
-        f"{text} No partition of this layout is faster than {show(bound_s, 'seconds')}, {show(left, 'percent')} less."
-    )
+    return f"{text}{sure} No partition of this layout is faster than {show(bound_s, 'seconds')}, {show(left, 'percent')} less."
 
 
 def _ways(told: Sequence[Told], bound_s: float) -> Table:
@@ -76,7 +79,7 @@ def _ways(told: Sequence[Told], bound_s: float) -> Table:
     )  # fmt: skip
     rows: list[tuple[Cell, ...]] = [
         (
-            each.name, each.split.step_time_s, each.split.memory_bytes, each.split.fits, each.row["imbalance"],
+            each.name, each.split.step_time_s, each.split.memory_bytes, each.row["fits"], each.row["imbalance"],
             each.row["bubble_fraction"], None if each.split.recompute_layers is None else sum(each.split.recompute_layers),
         )
         for each in told

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipesim import config as configs
-from pipesim import legality
+from pipesim import headroom, legality
 from pipesim.checks import Invalid
 from pipesim.plan import grid
-from pipesim.plan.partition import Split, compared
+from pipesim.plan.partition import Split, compared, within
 from pipesim.plan.partition.bound import bound_s
 from pipesim.specs import Point
 from pipesim.tasks import Done
@@ -21,12 +21,16 @@ def partition(config: Mapping[str, Any]) -> Done:
     point = legality.resolve(configs.build(config))
     recompute = config["task"]["partition"]["recompute"]
     _refuse(point, recompute)
-    splits = compared(point, recompute)
+    splits = compared(within(point, headroom.of(config)), recompute)
+    if not splits[0].fits:  # with the head-room
+        splits = compared(point, recompute)
     rows = grid.rows(_with(config, split) for split in splits)
     names = ("best", "balanced", "as asked")
     told = [Told(name, split, row) for name, split, row in zip(names, splits, rows, strict=False)]
     distinct = {row["point_id"]: row for row in rows}
-    return Done(document=page(point, told, bound_s(point, recompute)), rows=list(distinct.values()))
+    return Done(
+        document=page(point, told, bound_s(point, recompute), headroom.of(config)), rows=list(distinct.values())
+    )
 
 
 def _refuse(point: Point, recompute: bool) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pipesim import headroom
 from pipesim.launch.rules import FRAMEWORKS
 from pipesim.plan.asked.behind import config_behind
 from pipesim.plan.explain.fit import fit
@@ -18,10 +19,10 @@ from pipesim.plan.search.stability import Stability
 from pipesim.report import command, fit_tables, provenance
 from pipesim.report.document import Column, Document, Listing, Section, Table
 from pipesim.report.formats import show
+from pipesim.report.memory_words import memory_sure
 from pipesim.report.ranking import Row, pace
 from pipesim.report.say import english
 from pipesim.report.sweep import tables as sweep_tables
-from pipesim.report.sweep.answer import memory_sure
 from pipesim.report.sweep.charts import trade_offs
 from pipesim.report.words import MEMORY_WORDS, VERDICT_WORDS, definitions, layout_name, trust
 
@@ -101,7 +102,7 @@ def _answer(
         f"Run {_named(first)}{_on(config, first)}: {step} a step, MFU {mfu}, {held} of {limit} on its heaviest rank "
         f"({first['heaviest_rank']}); bound by {VERDICT_WORDS[first['verdict']][0]}.{_worth(config, first)}"
     )
-    yield trust(first) + (memory_sure(first, english) if first["memory_hi_bytes"] else "")
+    yield trust(first) + memory_sure(first, headroom.of(config), english)
     if sure is not None and len(ranked) > 1:
         yield _how_sure(sure, len(ranked))
 
@@ -136,7 +137,8 @@ def _objective(config: Mapping[str, Any], row: Row) -> str:
 
 def _nothing(config: Mapping[str, Any], rows: Sequence[Row]) -> str:
     asked = config["task"]["plan"]
-    room = f" with {show(asked['headroom'], 'percent')} of the memory free" if asked["headroom"] else ""
+    free = headroom.of(config)
+    room = f" with {show(free, 'percent')} of the memory free" if free else ""
     if roomy := [row for row in rows if question.has_room(config, row)]:
         fastest = min(roomy, key=lambda row: -row["tokens_per_s"])
         takes = question.days(asked, fastest["tokens_per_s"])
@@ -148,11 +150,11 @@ def _nothing(config: Mapping[str, Any], rows: Sequence[Row]) -> str:
     nearest = _nearest(rows)
     if nearest is None:
         return "No layout could be estimated."
-    missing = nearest["memory_bytes"] - (1 - asked["headroom"]) * nearest["memory_limit_bytes"]
+    missing = nearest["memory_bytes"] - (1 - free) * nearest["memory_limit_bytes"]
     return (
         f"No layout fits{room}. The nearest is {_named(nearest)}: it lacks {show(missing, 'bytes')}, for its heaviest rank "
         f"({nearest['heaviest_rank']}) holds {show(nearest['memory_bytes'], 'bytes')} of "
-        f"{show(nearest['memory_limit_bytes'], 'bytes')}."
+        f"{show(nearest['memory_limit_bytes'], 'bytes')}." + " headroom=0 would allow it." * bool(nearest["fits"])
     )
 
 
@@ -177,7 +179,7 @@ def _own(config: Mapping[str, Any], best: Sequence[Row], own: Row, counts: Mappi
     step, held = show(own["step_time_s"], "seconds"), show(own["memory_bytes"], "bytes")
     said = f"The config's own layout, {_named(own)}, takes {step} with {held}"
     if not question.has_room(config, own):
-        yield f"{said}, which leaves too little memory free: it has no place."
+        yield f"{said}: it has no place.{memory_sure(own, headroom.of(config), english)}"
         return
     as_many = [row for row in best if row["gpus"] == own["gpus"]]
     place, where = _place(counts, own, as_many), f" of those on {own['gpus']:,} GPUs"
@@ -247,8 +249,8 @@ def _ranking(config: Mapping[str, Any], same: Sequence[Sequence[Row]], sure: Sta
         )
         for place, row in enumerate(best, 1)
     )
-    free = show(config["task"]["plan"]["headroom"], "percent")
-    note = f"Memory is the heaviest rank's; {free} of a GPU's is kept free (task.plan.headroom)." + (
+    free = show(headroom.of(config), "percent")
+    note = f"Memory is the heaviest rank's; {free} of a GPU's is kept free (headroom)." + (
         " Truly best: how likely no other is faster per GPU, from how far measured runs differ from what was predicted of them; "
         "layouts that are much alike share a chance."
         if chances
@@ -273,15 +275,16 @@ def _mostly(row: Row) -> str:
 def _commands(manifest: Mapping[str, Any], best: Sequence[Row]) -> Listing:
     """What to type for each of them."""
     asked = [command.words(row, manifest["config"], manifest["overrides"]) for row in best]
-    lines = [shlex.join(["python", "experiments/run.py", *words]) for words in asked]
+    own = manifest.get("own_configs", [])
+    lines = [shlex.join(["python", "experiments/run.py", *own, *words]) for words in asked]
     return Listing(
         title="To run one of them", text="".join(f"# {place}\n{line}\n" for place, line in enumerate(lines, 1))
     )
 
 
 def _counted(config: Mapping[str, Any], counts: Mapping[str, int]) -> Table:
-    asked = config["task"]["plan"]
-    free = f", with {show(asked['headroom'], 'percent')} of it free" if asked["headroom"] else ""
+    room = headroom.of(config)
+    free = f", with {show(room, 'percent')} of it free" if room else ""
     titles = {
         COUNTED.FITS: "estimated, and fit",
         COUNTED.TOO_LARGE: f"need more memory than there is{free}",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pipesim import headroom
 from pipesim.costs.parameters import total_parameters
 from pipesim.launch.rows import Read
 from pipesim.launch.values import values_of
@@ -15,7 +16,7 @@ from pipesim.plan import grid
 from pipesim.plan.explain import fit
 from pipesim.report import fit_tables
 from pipesim.report.document import Block, Column, Document, Listing, Observations, Section, Table
-from pipesim.report.formats import show
+from pipesim.report.formats import show, with_runs
 from pipesim.report.layout import tables as layout_tables
 from pipesim.report.layout.page import answer
 from pipesim.report.say import speaker
@@ -69,7 +70,7 @@ def _answer(conf: Mapping[str, Any], found: Read, length: str) -> Iterator[Block
         yield f"{where} it cannot be priced: {row['reason']}"
         return
     say = speaker("en")
-    yield f"{where}: {answer(row, say)}"
+    yield f"{where}: {answer(row, say, headroom.of(conf))}"
     yield from [length] * bool(length)
     yield from _without_dropout(conf, found) if row["status"] == "infeasible" else ()
     yield layout_tables.held(row, say)
@@ -101,7 +102,7 @@ def _taken(point: Point, told: Sequence[str]) -> Table:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(list(value)) if isinstance(value, tuple) else str(value)
+    text = with_runs(str(list(value)) if isinstance(value, tuple) else str(value))
     return text if len(text) <= 100 else text[:99] + "…"
 
 
