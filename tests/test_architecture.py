@@ -96,7 +96,7 @@ ALLOWED: dict[str, set[str]] = {
 FLOORS: dict[str, tuple[str, ...]] = {
     "plan": ("asked keep partition", "rows", "grid", "explain search"),
     "report": (
-        "document say command wrap", "formats", "words ranking charts", "provenance fit_tables timeline plots",
+        "document say command wrap", "formats", "words ranking charts", "provenance fit_tables memory_words timeline plots",
         "figures viewer sweep compare execute", "layout html paper markdown terminal",
     ),
     "tasks": ("calibrate execute explain goodput jitter launch partition plan profile read validate",),

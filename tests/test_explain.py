@@ -1,64 +1,28 @@
-"""Why a layout takes as long as it does: counterfactuals, neighbours, micro-batches, differences, and the task's report."""
+"""Why a layout takes as long as it does: counterfactuals, neighbours, what bounds it, and differences."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import re
-from typing import Any
 
 import pytest
+from explained import IDEAL, asked, found, ideal
 from points import DEEPSEEK, EVERY, MIXTRAL, SMALL
 
 from pipesim import compose, config, legality
-from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
-from pipesim.launch import rules
 from pipesim.plan import explain, grid
-from pipesim.plan.asked import restage
 from pipesim.plan.asked.space import with_values
-from pipesim.plan.explain import Explained, counterfactual, micro_batches, sensitivity
+from pipesim.plan.explain import counterfactual, sensitivity
 from pipesim.plan.explain.counterfactual import COSTS
-from pipesim.report import figures, html, markdown, terminal
-from pipesim.report.layout import tables as layout_tables
-from pipesim.report.say import english
-from pipesim.report.sweep import answer as sweep_answer
-from pipesim.schedules import make_schedule
-from pipesim.simulate import simulate
 from pipesim.specs import Point
-from pipesim.tasks import Done
 from pipesim.tasks.explain import tables as explain_tables
 from pipesim.tasks.explain import words as explain_words
-from pipesim.tasks.explain.task import explain as task
-
-IDEAL = "costs=lecture", "stack=ideal", "model=gpt3_175b", "parallel=one_gpu", "training.micro_batch=1"
-"""Stages that are all alike where embedding, layers and head divide."""
-
-
-@functools.cache
-def asked(*overrides: str) -> tuple[dict[str, Any], Point, dict[str, Any]]:
-    """A plain config, its resolved point and its row."""
-    with compose.composer() as (make, _):
-        conf = config.plain(make(list(overrides)))
-    (row,) = grid.rows([conf])
-    assert row["step_time_s"] is not None, row["reason"]
-    return conf, legality.resolve(config.build(conf)), row
-
-
-@functools.cache
-def found(*overrides: str) -> Explained:
-    return explain.explained(*asked(*overrides))
 
 
 def step_s(point: Point, factors: dict[str, float]) -> float:
     return counterfactual.step(point, factors).total_s
-
-
-def ideal(p: int, layers: int, *more: str) -> Point:
-    return asked(
-        *IDEAL, f"parallel.p={p}", f"cluster.gpus={p}", f"model.layers={layers}", "training.global_batch=64", *more
-    )[1]
 
 
 def test_every_item_of_a_step_is_one_costs() -> None:
@@ -155,104 +119,6 @@ def test_what_breaks_a_rule_says_which() -> None:
     assert all(each.row["reason"] and not each.runs for each in wrong)
 
 
-# Event simulation of 1F1B and of interleaved 1F1B with v = 2: the first m with a bubble below 5 % of the step. The closed
-# forms (p - 1) / (m + p - 1) and (p - 1) / (v m + p - 1) give the same (Narayanan et al. 2021, section 2.2).
-FEWEST = [(4, 58, 29), (8, 134, 67), (16, 286, 143), (32, 590, 295)]
-
-
-@pytest.mark.parametrize(("p", "plain", "interleaved"), FEWEST)
-def test_so_many_micro_batches_bring_the_bubble_below_a_twentieth(p: int, plain: int, interleaved: int) -> None:
-    assert micro_batches.enough(ideal(p, 62), 0.05, equal=True).fraction == plain
-    two = ideal(p, 126, "schedule=interleaved_1f1b", "parallel.v=2")
-    assert micro_batches.enough(two, 0.05, equal=True).fraction == interleaved
-
-
-@pytest.mark.parametrize("p", [4, 8, 16, 32])
-def test_idle_over_useful_asks_for_more_than_idle_over_total(p: int) -> None:
-    """(p - 1) / m < 1/20 is m > 20 (p - 1)."""
-    assert micro_batches.enough(ideal(p, 62), 0.05, equal=True).overhead == 20 * (p - 1) + 1
-
-
-def of_framework(point: Point, name: str) -> Point:
-    return dataclasses.replace(point, stack=dataclasses.replace(point.stack, framework=name))
-
-
-# Megatron-LM's groups of p leave no rest smaller than p; PyTorch's max(1, m // p) rounds divide m: 29 in 7, 33 in 8 do not.
-RULED = [("megatron_lm", 4, 32), ("megatron_lm", 8, 72), ("torchtitan", 4, 32), ("torchtitan", 8, 72)]
-
-
-@pytest.mark.parametrize(("framework", "p", "fewest"), RULED)
-def test_so_many_micro_batches_are_told_as_the_framework_runs(framework: str, p: int, fewest: int) -> None:
-    unruled = {p: interleaved for p, _, interleaved in FEWEST}[p]
-    two = ideal(p, 126, "schedule=interleaved_1f1b", "parallel.v=2", "parallel.zero=3")
-    two = of_framework(
-        dataclasses.replace(two, layout=dataclasses.replace(two.layout, sequence_parallel=False)), framework
-    )
-    found = micro_batches.enough(two, 0.05, equal=True)
-    assert (found.fraction, found.unruled) == (fewest, unruled)
-    with_so_many = dataclasses.replace(two, training=dataclasses.replace(two.training, global_batch=fewest))
-    assert not rules.problems(with_so_many)
-
-
-def test_rules_cost_nothing_where_the_framework_runs_every_number_or_none() -> None:
-    for point in (ideal(4, 62), ideal(4, 62, "schedule=zb_h1")):
-        found = micro_batches.enough(of_framework(point, "megatron_lm"), 0.05, equal=True)
-        assert found.fraction == found.unruled == micro_batches.enough(point, 0.05, equal=True).fraction
-
-
-RAGGED = [
-    ("interleaved_1f1b", 2, {}), ("interleaved_1f1b", 2, {"group": 5}), ("zb_h1", 1, {}), ("zbv", 2, {}), ("hanayo", 2, {}),
-    ("gpipe", 1, {}), ("interleaved_zb", 2, {}), ("looped_bfs", 3, {}), ("dualpipev", 2, {}), ("seq1f1b", 1, {"segments": 2}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "v", "options"), RAGGED, ids=str)
-def test_the_fewest_are_what_trying_every_number_finds(name: str, v: int, options: dict[str, int]) -> None:
-    more = [f"schedule={name}", f"parallel.v={v}", *(f"schedule.{key}={value}" for key, value in options.items())]
-    point = ideal(4, 48 * v - 2, *more)
-    times = micro_batches._times(point, True)
-    for share in (0.4, 0.2, 0.1):
-        enough = micro_batches.enough(point, share, equal=True)
-        assert enough.fraction == next(m for m in range(1, 200) if _bubble(point, m, times) < share * (1 - 1e-9))
-
-
-def _bubble(point: Point, m: int, times: Any) -> float:
-    """1 where the schedule refuses m."""
-    ops, hop_s = times
-    try:
-        schedule = make_schedule(point.schedule, p=4, m=m, v=point.layout.v, **dict(point.options))
-    except ValueError:
-        return 1.0
-    return float(simulate(schedule, *(op / schedule.segments for op in ops), hop_s).bubble_fraction)
-
-
-def test_stages_that_are_not_alike_may_never_reach_a_share() -> None:
-    _, point, _ = asked("parallel.partition=[12,6,6,6,6,6,5,5,5,5,5,5]")
-    enough = micro_batches.enough(point, 0.05, equal=False)
-    assert enough.fraction is None
-    assert enough.least is not None
-    assert enough.least > 0.05
-
-
-A02 = "parallel.t=8", "parallel.p=6", "parallel.d=8"
-"""BigScience's prequel ran such a layout: 183.64, 172.36, 173.92 and 192.42 s for micro-batches of 1, 2, 4 and 8."""
-
-
-def test_the_best_micro_batch_lies_between_a_longer_bubble_and_slower_kernels() -> None:
-    conf, point, _ = asked(*A02)
-    sizes = micro_batches.sizes(conf, point)[:4]
-    assert [row["num_microbatches"] for row in sizes] == [256, 128, 64, 32]
-    ideal_bubble = [5 / (row["num_microbatches"] + 5) for row in sizes]
-    assert [round(100 * each, 1) for each in ideal_bubble] == [1.9, 3.8, 7.2, 13.5]
-    steps = [row["step_time_s"] for row in sizes]
-    assert min(steps) in steps[1:3]
-    bubbles = [row["bubble_s"] for row in sizes]
-    rests = [explain_words.rest(row) for row in sizes]
-    assert bubbles == sorted(bubbles)
-    assert rests[:3] == sorted(rests[:3], reverse=True)
-    assert "more bubble" in explain_words.best_size(sizes, 0.0)
-
-
 OVERHEAD = (
     "model=gpt2_small", "cluster=dgx_h100", "cluster.gpus=8", "parallel=one_gpu", "parallel.p=8", "schedule=1f1b",
     "model.layers=30", "training=megatron", "training.global_batch=16", "training.micro_batch=2", "training.recompute=none",
@@ -300,128 +166,6 @@ def test_differences_of_items_sum_to_the_difference_of_the_wholes() -> None:
     held = math.fsum(two - one for _, one, two in apart.bytes)
     assert held == pytest.approx(other["memory_bytes"] - row["memory_bytes"], abs=1e-3)
     assert {item for item, *_ in apart.bytes} <= set(MEMORY_ITEMS)
-
-
-def done(*overrides: str) -> Done:
-    with compose.composer() as (make, _):
-        return task(config.plain(make(["experiment=explain", *overrides])))
-
-
-def refused(*overrides: str) -> str:
-    with pytest.raises(Invalid) as error:
-        done(*overrides)
-    return str(error.value)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        pytest.param(("task.explain.against={parallel.t: 8, parallel.p: 6}",), marks=pytest.mark.slow),
-        pytest.param(
-            (
-                "parallel.p=1",
-                "parallel.d=1",
-                "cluster.gpus=4",
-                "training.global_batch=2",
-                "task.explain.against={schedule: zb1p}",
-            ),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(("schedule=auto", "training.global_batch=128"), marks=pytest.mark.slow),
-        pytest.param(
-            (*MIXTRAL, "task.explain.against={parallel: {t: 2, p: 8}, schedule: zbv}"), marks=pytest.mark.slow
-        ),
-        (*IDEAL, "cluster.gpus=1"),
-    ],
-    ids=["against", "one rank that does not fit", "auto", "experts", "one GPU, lecture"],
-)
-def test_the_report_says_why_and_its_rows_are_each_point_once(overrides: tuple[str, ...], capsys: Any) -> None:
-    finished = done(*overrides)
-    text = markdown.to_markdown(finished.document)
-    assert "What bounds it: " in text
-    assert ("Where the seconds differ" in text) == any("against" in each for each in overrides)
-    ids = [row["point_id"] for row in finished.rows]
-    assert len(set(ids)) == len(ids)
-    assert "<html" in html.to_html(finished.document, figures.figures(finished.document))
-    terminal.print_document(finished.document)
-    assert "What bounds it: " in capsys.readouterr().out
-
-
-TOO_LARGE = ("parallel.t=2",)
-"""BLOOM's layout with half its tensor ranks, of which twice as many replicas lack 11 GB each."""
-
-
-def test_what_does_not_fit_is_bound_by_memory_and_the_change_that_fits_is_told() -> None:
-    every = found(*TOO_LARGE)
-    assert every.bound == "memory"
-    assert "What bounds it: memory" in " ".join(explain_words.verdict(every))
-    fits = next(each for each in every.neighbours if each.change.real and each.runs and not each.framework)
-    assert f"What fits with 10.0 % of the memory free and costs least: {fits.change.name}" in next(
-        explain_words.advice(every)
-    )
-    assert all(line[0] != "as it is" for line in explain_tables.runs(every).rows)
-
-
-@pytest.mark.slow
-def test_mistakes_name_the_key_and_the_nearest() -> None:
-    assert "task.explain.bubble=0" in refused("task.explain.bubble=0")
-    assert "parallel.t=7" in refused("task.explain.against={parallel.t: 7}")
-    assert refused("task.explain.against={parallel.t: 7}").startswith("task.explain.against: ")
-    assert "Nearest: parallel" in refused("task.explain.against={paralel.t: 2}")
-    wrong = refused("task.explain.against={parallel: {t: 2, tt: 4}, training.recompte: full, parallel.p: many}")
-    assert "task.explain.against: parallel.tt is no key of the config" in wrong
-    assert "Nearest: t." in wrong
-    assert "task.explain.against: training.recompte is no key" in wrong
-    assert "Nearest: recompute or " in wrong
-    assert "task.explain.against: parallel.p='many' must be a whole number." in wrong
-    assert refused("task.explain.against={model.moe.experts: 4}").startswith("task.explain.against: ")
-    assert "zbv" in refused("task.explain.against={schedule: zbw}")
-    assert "Nearest: model=bloom_176b" in refused("task.explain.against={model: llama3_70b}")
-    assert "must be keys and values" in refused("task.explain.against=3")
-    assert "parallel.p=5" in refused("parallel.p=5")
-
-
-def test_the_best_fix_is_one_that_a_user_has_a_key_for() -> None:
-    _, _, row = asked(*MIXTRAL)
-    assert "all communication" not in sweep_answer.best_fix(row, english)
-    rows = layout_tables.gains(row, english).rows
-    assert rows[-1][0] == "all communication in no time"
-    assert all(line[3] for line in rows[:-1])
-
-
-WRITTEN = ("parallel.partition=[7,5,6,6,6,6,6,6,6,6,6,6]",)
-"""For the twelve stages of BLOOM's layout."""
-
-
-def test_a_partition_gives_way_to_balanced_exactly_where_a_change_makes_another_number_of_stages() -> None:
-    every = found(*WRITTEN)
-    for each in every.neighbours:
-        other = {"parallel.p", "parallel.v", "schedule.name"} & each.change.values.keys()
-        if each.per_token is not None and not each.change.name.startswith("a layer"):
-            gives_way = each.change.values.get("parallel.partition") == "balanced"
-            assert gives_way == (each.row["p"] * each.row["v"] != 12), each.change
-            assert other or not gives_way
-    assert {"half of p, twice t", "schedule zbv"} <= {each.change.name for each in every.neighbours if each.per_token}
-    assert not any("entries" in (each.row["reason"] or "") for each in every.neighbours)
-    zbv = next(each for each in every.neighbours if each.change.name == "schedule zbv")
-    assert "parallel.partition=balanced" in explain_words.typed(zbv)
-    assert "takes parallel.partition=balanced" in explain_tables.runs(every).note
-    assert "balanced" not in explain_tables.runs(found()).note
-
-
-def test_what_is_held_against_a_layout_with_a_partition_of_its_own_may_have_other_stages() -> None:
-    text = markdown.to_markdown(done(*WRITTEN, "task.explain.against={parallel.t: 8, parallel.p: 6}").document)
-    assert "what has another number takes parallel.partition=balanced." in " ".join(text.split())
-    same = done(*WRITTEN, "task.explain.against={parallel.zero: 0}").document
-    assert not any(section.blocks[1] == restage.NOTE for section in same.sections)
-    own = "task.explain.against={parallel.t: 8, parallel.p: 6, parallel.partition: [36, 36]}"
-    assert "has 2 entries, but parallel.p=6 x parallel.v=1 makes 6 stages" in refused(*WRITTEN, own)
-
-
-def test_a_partition_of_null_is_told_with_the_nearest() -> None:
-    said = refused("task.explain.against={parallel.partition: null}")
-    assert said.startswith("task.explain.against: parallel.partition=null must be balanced, even, ")
-    assert said.endswith("Nearest: balanced.")
 
 
 def test_only_changes_that_shorten_the_step_are_told_to_ease_a_cost() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import math
 import random
 import re
+import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Literal
@@ -30,7 +32,6 @@ from pipesim.report.document import (
 from pipesim.report.figures import figures
 from pipesim.report.html import to_html
 from pipesim.report.html import words as page_words
-from pipesim.report.html.packed import unpack
 from pipesim.report.html.table import file_name
 from pipesim.report.markdown import to_markdown
 from pipesim.report.terminal import print_document
@@ -95,7 +96,10 @@ def json_of_charts(page: str) -> list[dict[str, object]]:
 
 
 def packed(page: str, attribute: str) -> list[str]:
-    return [unpack(text) for text in re.findall(rf'<script type="text/plain" {attribute}>(.*?)</script>', page)]
+    return [
+        zlib.decompress(base64.b64decode(text)).decode()
+        for text in re.findall(rf'<script type="text/plain" {attribute}>(.*?)</script>', page)
+    ]
 
 
 class Elements(HTMLParser):

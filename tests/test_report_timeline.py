@@ -1,9 +1,7 @@
-"""Timelines as text, as SVG and as a trace."""
+"""Timelines as SVG."""
 
 from __future__ import annotations
 
-import doctest
-import json
 import re
 from collections import Counter
 from itertools import combinations
@@ -13,30 +11,18 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from rich.cells import cell_len
+from timelines import PAIR, by_name, events, every_timeline, unit_timeline
 
 from pipesim.report.timeline import bars as timeline_bars
-from pipesim.report.timeline import lanes
 from pipesim.report.timeline import look as timeline_look
 from pipesim.report.timeline import svg as timeline_svg
 from pipesim.report.timeline import text as timeline_text
 from pipesim.report.timeline.trace import chrome_trace
 from pipesim.schedules import make_schedule, schedule_names
-from pipesim.schedules.action import Op, Schedule, parse
+from pipesim.schedules.action import Op, parse
 from pipesim.simulate import Timeline, lower_bounds, simulate
 
-GPIPE = """\
-rank 0 | F0F1F2F3··················b0b0b1b1b2b2b3b3
-rank 1 | ··F0F1F2F3············b0b0b1b1b2b2b3b3····
-rank 2 | ····F0F1F2F3······b0b0b1b1b2b2b3b3········
-rank 3 | ······F0F1F2F3b0b0b1b1b2b2b3b3············"""
-
-TWO_STAGES_EACH = "0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0"
-PAIR = "0F0,0F1,(0F2;0B0)OVERLAP_F_B,0I1,0W1,0B2\n1F0,1B0,1F1,1I1,1W1,1F2,1B2"
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def unit_timeline(name: str, p: int, m: int) -> Timeline:
-    return simulate(make_schedule(name, p=p, m=m))
 
 
 def texts(svg: str) -> list[str]:
@@ -50,66 +36,6 @@ def bars_of(svg: str) -> list[ElementTree.Element]:
 def drawn_lengths(svg: str) -> list[list[int]]:
     """In steps, of each path."""
     return [[int(length) for length in re.findall(r"h(\d+)", bar.attrib["d"])] for bar in bars_of(svg)]
-
-
-def every_timeline(p: int = 4, m: int = 8) -> list[Timeline]:
-    return [unit_timeline(name, p, m) for name in schedule_names()]
-
-
-def by_name(timelines: list[Timeline]) -> list[Any]:
-    return [pytest.param(timeline, id=timeline.schedule.name) for timeline in timelines]
-
-
-def events(timeline: Timeline, phase: str) -> list[dict[str, Any]]:
-    return [event for event in json.loads(chrome_trace(timeline))["traceEvents"] if event["ph"] == phase]
-
-
-def test_gpipe_reads_as_in_the_textbook() -> None:
-    assert timeline_text.draw(unit_timeline("gpipe", p=4, m=4), 1.0) == GPIPE
-
-
-def test_idle_cells_show_as_dots() -> None:
-    row = timeline_text.draw(unit_timeline("naive", p=2, m=1), 1.0).splitlines()[1]
-    assert row == "rank 1 | ··F0b0b0····"
-
-
-def test_a_larger_unit_needs_fewer_cells() -> None:
-    timeline = simulate(make_schedule("gpipe", p=2, m=1), 4, 4, 4)
-    assert timeline_text.draw(timeline, 4.0) == "rank 0 | F0······b0b0\nrank 1 | ··F0b0b0····"
-
-
-def test_all_cells_are_as_wide_as_the_widest_label() -> None:
-    lines = timeline_text.draw(unit_timeline("1f1b", p=3, m=12), 1.0).splitlines()
-    assert lines[0].startswith("rank 0 | F0 F1 F2 ···")
-    assert {len(line) for line in lines} == {len("rank 0 | ") + 3 * 42}
-
-
-def test_with_several_stages_a_capital_says_which() -> None:
-    first, second = timeline_text.draw(simulate(parse(TWO_STAGES_EACH)), 1.0).splitlines()
-    assert first == "rank 0 | AF0······BF0Bb0Bb0············Ab0Ab0"
-    assert second == "rank 1 | ···AF0BF0·········Bb0Bb0Ab0Ab0······"
-
-
-def test_an_overlapped_pair_shows_both_actions() -> None:
-    assert timeline_text.draw(simulate(parse(PAIR), 2, 1, 1), 1.0).splitlines()[0] == (
-        "rank 0 | F0F0F1F1····F2F2b0b0i1w1····b2b2"
-    )
-
-
-def test_a_pair_in_one_cell_still_shows_both() -> None:
-    timeline = simulate(parse("0F0,(0F1;0B0)OVERLAP_F_B,0B1"), 1, 0, 0)
-    assert timeline_text.draw(timeline, 1.0) == "rank 0 | F0  F1b0"
-
-
-def test_times_between_cells_are_refused_with_the_action_named() -> None:
-    with pytest.raises(ValueError, match=r"unit_s=1\.0 does not fit 0F0, which runs from 0 to 1\.5"):
-        timeline_text.draw(simulate(make_schedule("gpipe", p=2, m=2), 1.5), 1.0)
-
-
-@pytest.mark.parametrize("unit_s", [0.0, -1.0, float("nan")])
-def test_a_unit_that_is_no_length_is_refused(unit_s: float) -> None:
-    with pytest.raises(ValueError, match="must be a finite number above 0"):
-        timeline_text.draw(unit_timeline("gpipe", p=2, m=2), unit_s)
 
 
 def test_the_picture_names_both_bubble_figures() -> None:
@@ -179,60 +105,6 @@ def test_two_drawings_are_the_same_bytes() -> None:
     assert chrome_trace(timeline) == chrome_trace(timeline)
 
 
-def test_slices_of_the_trace_are_in_microseconds() -> None:
-    timeline = simulate(make_schedule("gpipe", p=2, m=1), 0.001, 0.001, 0.001)
-    slices = {event["name"]: event for event in events(timeline, "X")}
-    assert (slices["1F0"]["ts"], slices["1F0"]["dur"], slices["1F0"]["pid"]) == (1000, 1000, 1)
-    assert (slices["0B0"]["ts"], slices["0B0"]["dur"]) == (4000, 2000)
-    assert slices["0B0"]["args"] == {"stage": 0, "op": "B", "micro_batch": 0, "waited_us": {"waiting": 3000}}
-
-
-def test_every_send_of_the_trace_leaves_one_slice_and_enters_another() -> None:
-    timeline = unit_timeline("1f1b", p=3, m=4)
-    slices, leaving, entering = (events(timeline, phase) for phase in "Xsf")
-
-    def slice_at(arrow: dict[str, Any]) -> dict[str, Any]:
-        at = (arrow["pid"], arrow["tid"])
-        [found] = [x for x in slices if (x["pid"], x["tid"]) == at and x["ts"] <= arrow["ts"] < x["ts"] + x["dur"]]
-        return dict(found["args"])
-
-    assert [arrow["id"] for arrow in leaving] == [arrow["id"] for arrow in entering]
-    assert len({arrow["id"] for arrow in leaving}) == 2 * 2 * 4  # two cuts, there and back, four micro-batches
-    for sent, received in zip(leaving, entering, strict=True):
-        source, target = slice_at(sent), slice_at(received)
-        assert (source["op"], source["micro_batch"]) == (target["op"], target["micro_batch"])
-        assert target["stage"] - source["stage"] == (1 if source["op"] == "F" else -1)
-
-
-def test_results_that_stay_on_a_rank_are_no_sends() -> None:
-    assert len(events(simulate(parse(TWO_STAGES_EACH)), "s")) == 4  # 0-1 and 2-3, there and back; 1-2 stays
-
-
-def test_both_actions_of_a_pair_have_a_thread() -> None:
-    timeline = simulate(parse(PAIR))
-    threads = {event["name"]: event["tid"] for event in events(timeline, "X") if event["pid"] == 0}
-    assert (threads["0F2"], threads["0B0"], threads["0B2"]) == (0, 1, 0)
-
-
-def test_the_trace_counts_the_activations_that_a_rank_holds() -> None:
-    timeline = unit_timeline("1f1b", p=4, m=8)
-    peaks = [max(e["args"]["held"] for e in events(timeline, "C") if e["pid"] == rank) for rank in range(4)]
-    assert peaks == [4, 3, 2, 1]
-
-
-def test_the_trace_names_its_ranks() -> None:
-    names = [e["args"]["name"] for e in events(unit_timeline("gpipe", p=2, m=1), "M") if e["name"] == "process_name"]
-    assert names == ["rank 0", "rank 1"]
-
-
-# every schedule
-
-
-@pytest.mark.parametrize("module", [lanes, timeline_text])
-def test_the_examples_of_the_docstrings_are_real(module: Any) -> None:
-    assert doctest.testmod(module).failed == 0
-
-
 @pytest.mark.parametrize("timeline", by_name(every_timeline()))
 def test_every_action_is_drawn_once_at_its_length(timeline: Timeline) -> None:
     svg = ElementTree.fromstring(timeline_svg.draw(timeline, timeline.schedule.name))
@@ -252,65 +124,6 @@ def test_merged_paths_draw_every_action_once_too(timeline: Timeline, monkeypatch
     assert "<title>" not in timeline_svg.draw(timeline, "x")
     drawn = Counter(length for lengths in drawn_lengths(timeline_svg.draw(timeline, "x")) for length in lengths)
     assert drawn == Counter((timeline.end_s - timeline.start_s).astype(int).tolist())
-
-
-@pytest.mark.parametrize("timeline", by_name(every_timeline()))
-def test_narrow_cells_equal_the_durations(timeline: Timeline) -> None:
-    """The cells of a pair are those of its two labels together."""
-    schedule, joined = timeline.schedule, timeline.schedule.joined
-    lines = [line.split(" | ")[1] for line in timeline_text.draw(timeline, 1.0).splitlines()]
-    width, labels = len(lines[0]) // int(timeline.makespan_s), labels_of(schedule)
-    second = np.r_[False, joined[:-1]]
-    for rank, line in enumerate(lines):
-        own = np.flatnonzero(schedule.rank_of() == rank)
-        cells = Counter(line[k : k + width].strip() for k in range(0, len(line), width))
-        idle = cells.pop("·" * width, 0)
-        slots = [(i, i + 1) if joined[i] else (i,) for i in own if not second[i]]
-        for slot in slots:
-            assert sum(cells[labels[i]] for i in slot) == timeline.end_s[slot[0]] - timeline.start_s[slot[0]]
-        assert set(cells) == {labels[i] for i in own}
-        assert idle == timeline.makespan_s - timeline.busy_s[rank]
-
-
-def labels_of(schedule: Schedule) -> list[str]:
-    of = lanes.lanes(schedule)
-    letters = {Op.F: "F", Op.B: "b", Op.I: "i", Op.W: "w"}
-    return [
-        f"{letter}{letters[Op(op)]}{number}{mark}"
-        for letter, op, number, mark in zip(of.letters(), schedule.op, schedule.micro_batch, of.marks(), strict=True)
-    ]
-
-
-@pytest.mark.parametrize("timeline", by_name(every_timeline()))
-def test_wide_text_names_every_action_where_it_starts(timeline: Timeline) -> None:
-    ruler, *lines = timeline_text.draw(timeline, 1.0, wide=True).splitlines()
-    schedule, marks = timeline.schedule, lanes.lanes(timeline.schedule).marks()
-    left, right = ruler.index("| ") + 2, ruler.index("| peak")
-    width = (right - left) // int(timeline.makespan_s)
-    assert {len(line.rsplit("|", 1)[0]) for line in lines} == {right}
-    for i, rank in enumerate(schedule.rank_of().tolist()):
-        cell = lines[rank][left + int(timeline.start_s[i]) * width : left + int(timeline.end_s[i]) * width]
-        assert f"{schedule.action(i)}{marks[i]}" in re.split(r"[&─ ]", cell)
-    assert [int(line.rsplit("| ", 1)[1]) for line in lines] == list(timeline.peak_inflight)
-
-
-def test_the_rulers_numbers_stand_over_their_cells() -> None:
-    ruler, first, *_ = timeline_text.draw(unit_timeline("1f1b", p=2, m=8), 1.0, wide=True).splitlines()
-    at = ruler.index("10")
-    assert (at - ruler.index("0")) % 10 == 0
-    assert ruler.index("|", 8) == first.index("|", 8)
-
-
-@pytest.mark.parametrize("timeline", by_name(every_timeline()))
-def test_the_traces_events_equal_the_timeline(timeline: Timeline) -> None:
-    slices = events(timeline, "X")
-    schedule = timeline.schedule
-    assert [event["name"] for event in slices] == [str(schedule.action(i)) for i in range(len(schedule))]
-    assert [event["pid"] for event in slices] == schedule.rank_of().tolist()
-    assert [event["ts"] for event in slices] == (timeline.start_s * 1e6).tolist()
-    assert [event["dur"] for event in slices] == ((timeline.end_s - timeline.start_s) * 1e6).tolist()
-    peaks = [max(e["args"]["held"] for e in events(timeline, "C") if e["pid"] == rank) for rank in range(schedule.p)]
-    assert tuple(peaks) == timeline.peak_inflight
 
 
 @pytest.mark.parametrize("timeline", by_name(every_timeline()))

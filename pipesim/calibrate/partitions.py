@@ -68,30 +68,3 @@ def by_thresholds(weights: Sequence[float], stages: int) -> tuple[int, ...]:
         if stage < stages - 1 and so_far > sum(weights) * (stage + 1) / stages:
             stage += 1
     return tuple(parts)
-
-
-def lightest(weights: Sequence[float], stages: int) -> tuple[int, ...]:
-    """Contiguous parts whose heaviest is as light as can be, filled from the left; every part gets a unit.
-
-    >>> lightest([0, 1, 1, 1, 1, 2], 3)
-    (3, 2, 1)
-    """
-    low, high = max(weights), sum(weights)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if len(_filled(weights, stages, middle)) <= stages else (middle, high)
-    parts = _filled(weights, stages, high * (1 + 1e-12))
-    while len(parts) < stages:  # a part for every stage: split the largest
-        at = max(range(len(parts)), key=lambda k: parts[k])
-        parts[at : at + 1] = [parts[at] - parts[at] // 2, parts[at] // 2]
-    return tuple(parts)
-
-
-def _filled(weights: Sequence[float], stages: int, most: float) -> list[int]:
-    parts, load, count = [], 0.0, 0
-    for weight in weights:
-        if count and load + weight > most:
-            parts.append(count)
-            load, count = 0.0, 0
-        load, count = load + weight, count + 1
-    return [*parts, count]

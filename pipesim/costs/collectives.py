@@ -42,12 +42,12 @@ def ring_sent_bytes(message_bytes: Number, ranks: Number) -> Number:
     return (ranks - 1) / ranks * message_bytes
 
 
-def ring_all_reduce_s(message_bytes: Number, ranks: Number, link: Link) -> Number:
-    """Seconds for one ring all-reduce.
+def ring_half_s(message_bytes: Number, ranks: Number, link: Link) -> Number:
+    """Seconds for one ring reduce-scatter or all-gather: half a ring all-reduce, which is one after the other.
 
-        T = 2 (n - 1) alpha + 2 (n - 1) / n * S / beta
+        T = (n - 1) alpha + (n - 1) / n * S / beta
 
-    S      message_bytes               bytes held by each rank before and after
+    S      message_bytes               bytes that each rank holds of the whole
     n      ranks                       1 rank talks to nobody and costs exactly 0
     alpha  link.latency_s              seconds per hop
     beta   link.bandwidth_bytes_per_s  bytes/s, one direction, achievable rather than peak
@@ -55,11 +55,6 @@ def ring_all_reduce_s(message_bytes: Number, ranks: Number, link: Link) -> Numbe
     Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", J. Parallel
     Distrib. Comput. 69(2), 2009. Leaves out: the additions, contention with other rings.
     """
-    return 2 * ring_half_s(message_bytes, ranks, link)
-
-
-def ring_half_s(message_bytes: Number, ranks: Number, link: Link) -> Number:
-    """Seconds for one ring reduce-scatter or all-gather of ``message_bytes`` in all: half a ring all-reduce."""
     return (ranks - 1) * link.latency_s + ring_sent_bytes(message_bytes, ranks) / link.bandwidth_bytes_per_s
 
 

@@ -10,23 +10,10 @@ import torch
 from torch import Tensor
 
 from pipesim.execute import interpreter, rank
-from pipesim.execute.groups import Pending, Shape
+from pipesim.execute.groups import Pending, Shape, There
 from pipesim.execute.rank import Task
 from pipesim.execute.ties import Ties
 from pipesim.simulate.kernel import FloatArray
-
-
-@dataclass(frozen=True, slots=True)
-class There:
-    """A message that nobody has to wait for."""
-
-    x: Tensor
-
-    def wait(self) -> Tensor:
-        return self.x
-
-    def done(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,19 @@ class Pending(Protocol):
         """Whether ``wait`` would return at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class There:
+    """A message that nobody has to wait for."""
+
+    x: Tensor
+
+    def wait(self) -> Tensor:
+        return self.x
+
+    def done(self) -> bool:
+        return True
+
+
 class Shape(NamedTuple):
     """What a receiver knows of a message before it comes."""
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from pipesim.execute import distributed, rank, threads
@@ -96,17 +94,6 @@ def _problems(job: Job, repeats: int, warm_up: int, mode: str) -> list[str]:
     if mode not in MODES:
         found.append(f"mode={mode!r} must be one of {', '.join(MODES)}. Nearest: processes.")
     return found
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Inside, this process computes as each rank does, so that its sums are taken in the same order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _in_threads(tasks: Sequence[Task], passes: int, timeout_s: float) -> list[Taken]:

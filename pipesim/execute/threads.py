@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pipesim.execute import layout, rank
 from pipesim.execute.failures import Failure, error, silent_rank
-from pipesim.execute.groups import Alone, Group, Pending, Shape
+from pipesim.execute.groups import Alone, Group, Pending, Shape, There
 from pipesim.execute.rank import Task
 from pipesim.execute.seat import STARTING, Doing
 from pipesim.execute.ties import Members, Ties, ties
@@ -144,7 +144,7 @@ class ThreadWire:
         with self.exchange.changed:
             self.exchange.messages[key] = tag, x.detach().clone()
             self.exchange.changed.notify_all()
-        return _Sent(x)
+        return There(x)
 
     def receive(self, shape: Shape, sender: int, tag: int) -> Pending:
         key = sender, self.number, self.asked[sender]
@@ -153,19 +153,6 @@ class ThreadWire:
 
     def close(self) -> None:
         return
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A copy is made, so it has left already."""
-
-    x: Tensor
-
-    def wait(self) -> Tensor:
-        return self.x
-
-    def done(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,18 +35,6 @@ def changes(schedule: Schedule, deltas: Mapping[Op, ArrayLike]) -> FloatArray:
     return table[schedule.op, schedule.stage]
 
 
-def leaks(schedule: Schedule, deltas: Mapping[Op, ArrayLike]) -> list[str]:
-    """A sentence for each stage whose deltas do not cancel over one micro-batch: what is stored must be freed."""
-    left = np.zeros((schedule.stages, schedule.m))
-    np.add.at(left, (schedule.stage, schedule.micro_batch), changes(schedule, deltas))
-    worst = np.abs(left).max(axis=1, initial=0.0)
-    size = max((float(np.abs(delta).max()) for delta in deltas.values()), default=0.0)
-    return [
-        f"stage {stage}: the deltas of one micro-batch add up to {worst[stage]:g} in size; they must cancel to 0."
-        for stage in np.flatnonzero(worst > 1e-9 * size)
-    ]
-
-
 def peaks(schedule: Schedule, change: ArrayLike) -> FloatArray:
     """The most that each rank holds when actions add ``change``, shape (…, actions); returns (…, p).
 

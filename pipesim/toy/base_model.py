@@ -7,8 +7,6 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +18,7 @@ from torch.nn import functional
 from pipesim.toy import weights_file
 from pipesim.toy.data import get_batch
 from pipesim.toy.gpt import Gpt, GptSpec
+from pipesim.toy.one_thread import one_thread
 from pipesim.toy.tokenizer import CharTokenizer
 from pipesim.toy.world import build_world
 
@@ -135,7 +134,7 @@ def _read(path: Path, spec: GptSpec, made_from: str) -> tuple[Gpt, float] | None
 def _train(spec: GptSpec, recipe: Recipe, tokens: Tensor) -> tuple[Gpt, float]:
     """The trained model and its loss over the whole text; the caller's random state stays as it was."""
     generator = torch.Generator().manual_seed(recipe.seed)
-    with torch.random.fork_rng(devices=[]), _one_thread():
+    with torch.random.fork_rng(devices=[]), one_thread():
         torch.manual_seed(recipe.seed)
         model = Gpt(spec)
         optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
@@ -156,17 +155,6 @@ def _text_loss(model: Gpt, tokens: Tensor, length: int) -> float:
 
 def _loss(model: Gpt, inputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Sums in the same order, whatever the number of cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _keep(path: Path, model: Gpt, loss: float, made_from: str) -> None:

@@ -15,10 +15,6 @@ def pack(text: str) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode("ascii")
 
 
-def unpack(packed: str) -> str:
-    return zlib.decompress(base64.b64decode(packed)).decode()
-
-
 @lru_cache(maxsize=1)
 def plotly_js() -> str:
     """Plotly's 5 MB of JavaScript, packed to 2 MB."""

@@ -10,7 +10,7 @@ from pipesim.report.document import Bars, Chart, Curves, HeatMap, Parallel, Pict
 from pipesim.report.plots import bars as plots_bars
 from pipesim.report.plots import lines as plots_lines
 from pipesim.report.plots import maps as plots_map
-from pipesim.report.plots.layout import LEGEND, escape, layout, line_across, titled
+from pipesim.report.plots.frame import LEGEND, escape, layout, line_across, titled
 
 Plot = dict[str, Any]
 

@@ -8,7 +8,7 @@ from pipesim.report.charts.bars import is_striped, stacked
 from pipesim.report.charts.style import look
 from pipesim.report.document import Bars
 from pipesim.report.formats import clean, show
-from pipesim.report.plots.layout import LEGEND, escape, layout, line_across, titled
+from pipesim.report.plots.frame import LEGEND, escape, layout, line_across, titled
 
 _STRIPES = {"pattern": {"shape": "/", "fillmode": "overlay", "fgcolor": "#ffffff"}}
 _BAR, _REST = 30, 170

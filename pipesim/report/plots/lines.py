@@ -8,7 +8,7 @@ from pipesim.report.charts.lines import FIRST_TO_LAST, scaled, ticks, upright
 from pipesim.report.charts.style import look, short
 from pipesim.report.document import Curves, Line, Parallel
 from pipesim.report.formats import clean, show
-from pipesim.report.plots.layout import escape, layout, titled
+from pipesim.report.plots.frame import escape, layout, titled
 
 
 def curves(shown: Curves) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from pipesim.report.charts.maps import ACROSS, mapped, rows
 from pipesim.report.document import HeatMap
 from pipesim.report.formats import clean, show
-from pipesim.report.plots.layout import escape, layout
+from pipesim.report.plots.frame import escape, layout
 
 _GAP_X, _TITLE, _FEET = 0.06, 34, 62
 """Between panels, of the width; above and below each, pixels."""

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from pipesim.report.document import Column, Document, Table, TimelineView
 from pipesim.report.formats import RULES, clean, show
+from pipesim.report.viewer import words
 from pipesim.report.viewer.data import island
-from pipesim.report.viewer.words import CAUSES, words
 from pipesim.simulate.causes import Cause, idle
 
 _TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -29,7 +29,7 @@ def page(document: Document) -> str:
 
     Two alone, such as a simulated and a measured one, are compared from the start.
     """
-    shown, says = views(document), words(document.language)
+    shown, says = views(document), words.words(document.language)
     return _environment().get_template("viewer_page.html.jinja").render(
         title=f"{says['title']}: {document.title}",
         language="zh-CN" if document.language == "zh" else document.language,
@@ -58,17 +58,17 @@ def style() -> Markup:
 def script(language: str) -> Markup:
     """One script in a scope of its own; it comes after the last timeline of a page."""
     given = "const WORDS = {{ words | tojson }};\nconst RULES = {{ rules | tojson }};\n"
-    known = _environment().from_string(given).render(words=words(language), rules=RULES)
+    known = _environment().from_string(given).render(words=words.words(language), rules=RULES)
     return Markup('(() => {\n"use strict";\n' + known + "".join(map(_own, _SCRIPTS)) + "})();\n")
 
 
 def sums(view: TimelineView, language: str) -> Table:
     """The timeline's text alternative: what each rank, and all together, are busy and idle for, by cause."""
-    says, timeline = words(language), view.timeline
+    says, timeline = words.words(language), view.timeline
     idle_s = idle(timeline).by_rank_and_cause()
     causes = [cause for cause in Cause if idle_s[:, cause].any()]
     kind: Any = "number" if view.unit_s is not None else "seconds"
-    titles = [str(says["busy"]), str(says["idle"]), *(CAUSES[language][cause] for cause in causes)]
+    titles = [str(says["busy"]), str(says["idle"]), *(words.CAUSES[language][cause] for cause in causes)]
     table = np.column_stack([timeline.busy_s, idle_s.sum(axis=1), idle_s[:, causes]])
     names = [str(says["rank"]).format(rank) for rank in range(len(table))]
     lines = [

@@ -10,7 +10,7 @@ from pipesim.execute import torch_pipelining
 from pipesim.execute.batch import random_batches
 from pipesim.execute.calibration import beside, calibrate
 from pipesim.execute.job import Job, problems
-from pipesim.execute.measure import MODES, Measured, measure, one_thread
+from pipesim.execute.measure import MODES, Measured, measure
 from pipesim.execute.reference import initial_state, reference
 from pipesim.report.execute.facts import Execution
 from pipesim.report.execute.page import execute_page
@@ -21,6 +21,7 @@ from pipesim.tasks import Done
 from pipesim.tasks.execute.facts import execution, peer_agreement, reference_agreement
 from pipesim.tasks.execute.spans import spans_parquet
 from pipesim.toy.gpt import GptSpec
+from pipesim.toy.one_thread import one_thread
 
 Conf = Mapping[str, Any]
 

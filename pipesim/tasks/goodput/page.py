@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +10,7 @@ from pipesim.costs import goodput as costs
 from pipesim.report.document import Axis, Cell, Column, Curves, Document, Line, Observations, Section, Table
 from pipesim.report.formats import show
 from pipesim.report.words import TIME_WORDS, layout_name
-
-if TYPE_CHECKING:
-    from pipesim.tasks.goodput.task import Machine, Trained
+from pipesim.tasks.goodput.trained import Machine, Trained
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 MOST_PHASES = 10
