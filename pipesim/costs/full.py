@@ -43,7 +43,8 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
         working_bytes=_working_bytes(first, model, cut, stages),
         logits_bytes=np.asarray(memory.head_bytes(model, cut, stack, stages.head, spread)),
         buffer_bytes=_whole_bytes(first, model, cut, stages, shared, experts)
-        + _narrow_copies_bytes(first, model, cut, stages),
+        + _narrow_copies_bytes(first, model, cut, stages)
+        + memory.context_bytes(model, cut) * (stages.dense + stages.moe > 0),
         context_bytes=stack.device_context_bytes,
         slack=stack.slack,
         collectives=talk,
