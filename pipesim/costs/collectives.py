@@ -146,22 +146,21 @@ def ring_pass_s(message_bytes: Number, group: Group) -> Number:
     return (group.ranks - 1) * group.flat.start_s + ring_half_s(message_bytes, group.ranks, group.flat)
 
 
-def ring_pass_exposed_s(each: Collective, step_s: Number, interference: Number, backward: bool) -> Number:
+def ring_pass_exposed_s(each: Collective, step_s: Number, backward: bool) -> Number:
     """What shows of passing keys and values around while each of a ring's n steps computes for ``step_s``.
 
-        forward  (n - 1) x(1);  backward  2 x(1) + (n - 2) x(2);  x(k) = max(k u + a - step_s, 0) + i min(k u, step_s)
+        forward  (n - 1) x(1);  backward  2 x(1) + (n - 2) x(2);  x(k) = max(a + k u - step_s, 0)
 
     u is one send, a what it takes to start. Forward every step but the last sends what it has to the next rank; backward
-    their gradients follow one step behind, so that the first and the last step send one of both. ``interference`` (i) is
-    what hidden sends still cost, as both want memory and multiprocessors. Source: Liu et al., "Ring Attention", 2023,
-    section 3; NVIDIA, Transformer Engine 2.8, context_parallel.py.
+    their gradients follow one step behind, so that the first and the last step send one of both. Hidden sends cost nothing:
+    they take few multiprocessors (``StackSpec.gather_interference`` is of gathers; fitted to rings it is 0.06 on H100).
+    Source: Liu et al., "Ring Attention", 2023, section 3; NVIDIA, Transformer Engine 2.8, context_parallel.py.
     """
     ranks, start_s = np.asarray(each.group.ranks), each.group.flat.start_s
     send_s = ring_half_s(each.message_bytes, ranks, each.group.flat) / np.maximum(ranks - 1, 1)
 
     def shown_s(sends: int) -> Number:
-        travel_s = sends * send_s
-        return np.maximum(travel_s + start_s - step_s, 0.0) + interference * np.minimum(travel_s, step_s)
+        return np.maximum(start_s + sends * send_s - step_s, 0.0)
 
     if not backward:
         return (ranks - 1) * shown_s(1)

@@ -190,7 +190,7 @@ def layer_communication_s(
     found: dict[str, Number] = {}
     for each in way:
         if each.kind == "ring pass":
-            seconds = ring_pass_exposed_s(each, attention_s / cut.c, stack.gather_interference, backward)
+            seconds = ring_pass_exposed_s(each, attention_s / cut.c, backward)
         else:
             seconds = (1 - stack.tp_overlap if each.dimension == "tp" and each.hidden else 1.0) * each.seconds()
         found[each.dimension] = found.get(each.dimension, 0.0) + seconds

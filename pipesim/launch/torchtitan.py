@@ -197,6 +197,8 @@ def read(content: Mapping[str, Any]) -> Read:
     values |= {"training.precision": "fp8" if _has_float8(given) else "bf16"} | FIXED
     values |= {"parallel.sequence_parallel": values.get("parallel.t", 1) > 1, "parallel.rank_order": "tcdp"}
     _read_checkpointing(given, read)
+    if values.get("parallel.c", 1) == 1:
+        values.pop("parallel.context", None)
     _read_degrees(given, read)
     _read_batch(given, read)
     _read_stages(given, read)
