@@ -160,11 +160,11 @@ def ring_pass_exposed_s(each: Collective, step_s: Number, backward: bool) -> Num
     send_s = ring_half_s(each.message_bytes, ranks, each.group.flat) / np.maximum(ranks - 1, 1)
 
     def shown_s(sends: int) -> Number:
-        return np.maximum(start_s + sends * send_s - step_s, 0.0)
+        return np.asarray(np.maximum(start_s + sends * send_s - step_s, 0.0))
 
     if not backward:
-        return (ranks - 1) * shown_s(1)
-    return np.where(ranks > 1, 2 * shown_s(1) + (ranks - 2) * shown_s(2), 0.0)
+        return np.asarray((ranks - 1) * shown_s(1))
+    return np.where(ranks > 1, 2 * shown_s(1) + np.maximum(ranks - 2, 0) * shown_s(2), 0.0)
 
 
 def send_s(message_bytes: Number, link: Link) -> Number:

@@ -19,7 +19,6 @@ from pipesim.costs.matrices import head_dims, key_value_heads, key_value_width
 from pipesim.costs.memory import ELEMENT_BYTES
 from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, StackSpec
 
-
 STEP_LAUNCHES = 0.25
 """Kernels of a ring's step over those of a whole layer: a send, attention, its statistics and its merging beside 16 (two norms,
 four matrix products, positions, attention, activation, two residuals, five of communication). Counted in NVIDIA's Transformer
@@ -109,10 +108,11 @@ def stage_seconds(
             seconds = compute.layer_seconds(model, cut, on, moe=moe)
             ways = layer_collectives(model, cluster, costs, cut, moe=moe)
             hiding = (seconds.forward.attention_s, seconds.input_grad.attention_s)
-            talk = tuple(
+            forward_talk, backward_talk = (
                 layer_communication_s(way, stack, cut, attention_s, backward=backward)
                 for way, attention_s, backward in zip(ways, hiding, (False, True), strict=True)
             )
+            talk = (forward_talk, backward_talk)
             forward, input_grad, weight_grad, again = _layer(seconds, talk, _host_s(stack, cluster, cut), cut, stack)
             blocks += [(count, (forward, input_grad, weight_grad)), (again_share * count, ({}, again, {}))]
     return StageSeconds(*(_sum([(count, ops[op]) for count, ops in blocks]) for op in range(3)))
@@ -159,7 +159,9 @@ def layer_collectives(
     return forward, backward
 
 
-def _context_collectives(model: ModelSpec, group: topology.Group, cut: Cut) -> tuple[list[Collective], list[Collective]]:
+def _context_collectives(
+    model: ModelSpec, group: topology.Group, cut: Cut
+) -> tuple[list[Collective], list[Collective]]:
     whole_bytes = cut.c * key_value_bytes(model, cut)
     if cut.context == "ring":
         around = Collective("cp", "ring pass", group, whole_bytes, 1.0)
@@ -167,7 +169,9 @@ def _context_collectives(model: ModelSpec, group: topology.Group, cut: Cut) -> t
     if cut.context == "all_gather":
         gathered = Collective("cp", "all-gather", group, whole_bytes, 1.0, hidden=False)
         return [gathered], [gathered, gathered._replace(kind="reduce-scatter")]
-    head_bytes = cut.tokens * sum(head_dims(model)) / 2 * ELEMENT_BYTES  # mean of a query and an output, a key and a value
+    head_bytes = (
+        cut.tokens * sum(head_dims(model)) / 2 * ELEMENT_BYTES
+    )  # mean of a query and an output, a key and a value
     heads = model.heads / cut.t, np.maximum(key_value_heads(model, cut.t), cut.c)
     exchanged = [Collective("cp", "all-to-all", group, each * head_bytes, 2.0, hidden=False) for each in heads]
     return exchanged, exchanged

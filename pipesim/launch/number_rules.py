@@ -149,7 +149,8 @@ RULES = (
     ),
 )  # fmt: skip
 """Sources: Megatron-LM core_v0.14 (transformer_config.py: num_query_groups; moe/moe_layer.py: sequence parallelism;
-arguments.py: fp16 and experts, seq-length and 2 c; Transformer Engine 2.8, context_parallel.py: heads and all-to-alls; schedules.py: microbatch_group_size_per_vp_stage), torchtitan 0.2
+arguments.py: fp16 and experts, seq-length and 2 c; Transformer Engine 2.8, context_parallel.py: heads and all-to-alls;
+schedules.py: microbatch_group_size_per_vp_stage), torchtitan 0.2
 (parallel_dims.py: seq_len_divisor; parallelize.py), torch 2.9 (pipelining/schedules.py: number_of_rounds), BigScience's
 tr11-176B-ml.slurm and DeepSpeed's bf16_optimizer.py.
 """
