@@ -43,8 +43,7 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
         working_bytes=_working_bytes(first, model, cut, stages),
         logits_bytes=np.asarray(memory.head_bytes(model, cut, stack, stages.head, spread)),
         buffer_bytes=_whole_bytes(first, model, cut, stages, shared, experts)
-        + _narrow_copies_bytes(first, model, cut, stages)
-        + memory.context_bytes(model, cut) * (stages.dense + stages.moe > 0),
+        + _narrow_copies_bytes(first, model, cut, stages),
         context_bytes=stack.device_context_bytes,
         slack=stack.slack,
         collectives=talk,
@@ -132,14 +131,14 @@ def _kept_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Flo
 
 
 def _working_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
-    """What recomputation brings back while one layer's backward runs."""
+    """What recomputation brings back while one layer's backward runs, and what context ranks hold beside."""
     again, largest = recomputed_share(cut, stages) > 0, np.zeros_like(stages.head)
     for count, moe in ((stages.dense, False), (stages.moe, True)):
         if count.any():
             whole = memory.layer_activation_bytes(model, cut, point.stack, moe=moe)
             kept = memory.recomputed_layer_bytes(model, cut, point.stack, moe=moe)
             largest = np.maximum(largest, (count > 0) * again * (whole - kept))
-    return largest
+    return largest + (stages.dense + stages.moe > 0) * memory.context_bytes(model, cut)
 
 
 def _flat(values: Number) -> FloatArray:

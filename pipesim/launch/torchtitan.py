@@ -198,7 +198,7 @@ def read(content: Mapping[str, Any]) -> Read:
     values |= {"parallel.sequence_parallel": values.get("parallel.t", 1) > 1, "parallel.rank_order": "tcdp"}
     _read_checkpointing(given, read)
     if values.get("parallel.c", 1) == 1:
-        values.pop("parallel.context", None)
+        values["parallel.context"] = "ring"  # ours where nothing travels
     _read_degrees(given, read)
     _read_batch(given, read)
     _read_stages(given, read)
