@@ -83,11 +83,14 @@ def cuts(point: Point, v: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 
 def normal(point: Point) -> Point:
-    """Two spellings of one thing as one: all data ranks share, no data ranks have nothing to share."""
+    """Two spellings of one thing as one: all data ranks share, no data ranks have nothing to share, one context rank sends
+    nothing.
+    """
     layout = point.layout
     ranks = (layout.d or 1) * layout.c
     shard = None if layout.shard == ranks or layout.zero == 0 else layout.shard
-    return dataclasses.replace(point, layout=dataclasses.replace(layout, shard=shard))
+    context = layout.context if layout.c > 1 else "ring"
+    return dataclasses.replace(point, layout=dataclasses.replace(layout, shard=shard, context=context))
 
 
 def compared(point: Point, framework: str) -> dict[str, Any]:

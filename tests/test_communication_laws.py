@@ -23,8 +23,10 @@ LAYOUTS = st.fixed_dictionaries(
         "t": st.sampled_from([1, 2, 8, 16]), "p": st.sampled_from([1, 2, 4]), "d": st.sampled_from([4, 8, 32]),
         "c": st.sampled_from([1, 2, 4]), "e": st.sampled_from([1, 2, 4]), "v": st.sampled_from([1, 2]),
         "zero": st.integers(0, 3), "shard": st.sampled_from([None, 4]), "sequence_parallel": st.booleans(),
-        "context": st.sampled_from(["ring", "ulysses"]), "rank_order": st.sampled_from(["tcdp", "tcpd", "dctp", "ptcd"]),
-        "recompute": st.sampled_from(["none", "selective", "operators", "full"]), "attention": st.just("unfused"),
+        "context": st.sampled_from(["ring", "all_gather", "ulysses"]),
+        "rank_order": st.sampled_from(["tcdp", "tcpd", "dctp", "ptcd"]),
+        "recompute": st.sampled_from(["none", "selective", "operators", "full"]),
+        "attention": st.sampled_from(["unfused", "flash"]),
         "blocking_hops": st.booleans(), "tp_overlap": st.sampled_from([0.0, 0.5]), "dp_overlap": st.sampled_from([0.0, 0.7]),
     }
 )  # fmt: skip

@@ -311,9 +311,9 @@ def test_aliases_that_stand_for_a_large_file_are_refused() -> None:
 
 
 def test_a_torchtitan_flavor_of_ones_own_is_read_back_by_its_models_name() -> None:
-    assert torchtitan.model_of({"model": {"name": "bloom_176b", "flavor": torchtitan.OWN}}).name == "bloom_176b"
+    assert torchtitan_reader.model_of({"model": {"name": "bloom_176b", "flavor": torchtitan.OWN}}).name == "bloom_176b"
     with pytest.raises(Invalid, match=r"no shape of ours, and the file does not hold it.*flavor of your own"):
-        torchtitan.model_of({"model": {"name": "mine", "flavor": "7B"}})
+        torchtitan_reader.model_of({"model": {"name": "mine", "flavor": "7B"}})
 
 
 def test_a_flag_without_its_value_is_told_as_that() -> None:

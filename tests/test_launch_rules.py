@@ -78,6 +78,13 @@ def test_torchtitan_replicates_without_sharding_only_alone() -> None:
     assert any("takes no other parallelism than d" in each for each in said)
 
 
+def test_megatron_exchanges_whole_heads_of_keys() -> None:
+    assert refused("megatron_lm", "parallel.context=ulysses", "parallel.c=2") == []
+    said = refused("megatron_lm", "parallel.context=ulysses", "parallel.c=16")
+    assert any("does not divide model.kv_heads" in each and "Nearest: parallel.context=ring" in each for each in said)
+    assert refused("megatron_lm", "parallel.context=ring", "parallel.c=16") == []
+
+
 def test_every_framework_names_its_source_and_known_schedules() -> None:
     from pipesim import schedules
 

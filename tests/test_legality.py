@@ -107,7 +107,7 @@ TOPICS: dict[str, st.SearchStrategy[Point]] = {
     ),
     "heads of context ranks": st.builds(
         point, model=st.sampled_from([*MODELS]), t=st.sampled_from([1, 2, 4, 7]), p=st.just(1), d=st.just(1),
-        c=st.integers(1, 32), context=st.sampled_from(["ring", "ulysses"]),
+        c=st.integers(1, 32), context=st.sampled_from(["ring", "all_gather", "ulysses"]),
     ),
     "recomputed layers": st.builds(
         point, t=st.just(1), p=st.integers(1, 4), d=st.just(1),
@@ -157,7 +157,7 @@ def test_exactly_what_breaks_a_rule_is_refused(topic: str, data: st.DataObject) 
         and training.precision in asked.cluster.peak_flops_per_s
         and training.attention != "flash3"  # this cluster has no such kernel
         and (layout.shard is None or (layout.zero > 0 and (d * layout.c) % layout.shard == 0))
-        and (layout.context == "ring" or model.heads % (layout.t * layout.c) == 0)
+        and (layout.context != "ulysses" or model.heads % (layout.t * layout.c) == 0)
         and (again is None or training.recompute != "none")
         and (not isinstance(again, tuple) or len(again) == stages)
         and (asked.costs.kind == "full" or (layout.c == 1 and layout.shard is None and layout.spread_vocab == "none"))

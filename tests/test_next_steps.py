@@ -98,22 +98,6 @@ def test_tasks_lead_to_each_other_with_the_same_words():
     assert not any("demo=" in command for command in told("task", "experiment=validate"))
 
 
-def test_a_calibration_tells_how_its_files_are_used(tmp_path):
-    words = [
-        "experiment=calibrate",
-        "measurements=runs.csv",
-        "task.calibrate.name=mine",
-        "model=llama3_8b",
-        "stack=megatron_lm",
-    ]
-    with compose.composer() as (make, _):
-        about = {"kind": "task", "overrides": words, "config": config.plain(make(words))}
-    (tmp_path / "conf" / "stack").mkdir(parents=True)
-    (tmp_path / "conf" / "stack" / "mine.yaml").touch()
-    command = next_steps.commands(about, None, tmp_path, english)[0][1]
-    assert command == f"python experiments/run.py --config-dir {tmp_path / 'conf'} stack=mine model=llama3_8b"
-
-
 def test_groups_that_are_still_blooms_are_told_to_who_asks_for_another_model():
     def told_first(*words, kind="layout"):
         about = {"kind": kind, "overrides": list(words)}

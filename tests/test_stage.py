@@ -257,11 +257,14 @@ def talk(model: ModelSpec, **changes: Any) -> Any:
     block = compute.layer_seconds(model, chosen, compute.machine(CLUSTER, COSTS, STACK, chosen), moe=bool(model.moe))
     hiding = block.forward.attention_s, block.input_grad.attention_s
     ways = layer_collectives(model, CLUSTER, COSTS, chosen, moe=bool(model.moe))
-    talks = [layer_communication_s(way, STACK, chosen, s) for way, s in zip(ways, hiding, strict=True)]
+    talks = [
+        layer_communication_s(way, STACK, chosen, attention_s, backward=backward)
+        for way, attention_s, backward in zip(ways, hiding, (False, True), strict=True)
+    ]
     return [{item: float(np.squeeze(each)) for item, each in way.items()} for way in talks]
 
 
-@pytest.mark.parametrize("context", ["ring", "ulysses"])
+@pytest.mark.parametrize("context", ["ring", "all_gather", "ulysses"])
 @pytest.mark.parametrize("model", [gpt(), MIXTURE], ids=["dense", "mixture"])
 def test_one_rank_of_a_kind_has_nobody_to_talk_to(model: ModelSpec, context: str) -> None:
     forward, backward = talk(model, context=context)
@@ -269,14 +272,17 @@ def test_one_rank_of_a_kind_has_nobody_to_talk_to(model: ModelSpec, context: str
 
 
 def test_keys_and_values_go_once_around_the_context_ring_and_twice_backward() -> None:
-    # 3 hops of this rank's keys and values: 4 x 2 tokens, 2 x 4096 elements of 2 bytes; attention hides next to nothing
-    few = {"c": 4, "seq_length": 16, "attention": "flash"}
+    # 3 hops of this rank's keys and values: 4 x 2 tokens, 2 x 4096 elements of 2 bytes; backward their gradients follow
+    chosen = cut(c=4, seq_length=16)
     each = 8 * 2 * 4096 * 2
-    assert float(np.squeeze(key_value_bytes(gpt(), cut(**few)))) == each
-    around = 3 * (3e-6 + each / 300e9)
-    forward, backward = talk(gpt(), **few)
-    assert forward["cp"] == pytest.approx(around, rel=1e-3)
-    assert backward["cp"] == pytest.approx(2 * around, rel=1e-3)
+    assert float(np.squeeze(key_value_bytes(gpt(), chosen))) == each
+    ways = layer_collectives(gpt(), CLUSTER, COSTS, chosen, moe=False)
+    forward, backward = (
+        float(np.squeeze(layer_communication_s(way, STACK, chosen, 0.0, backward=is_backward)["cp"]))
+        for way, is_backward in zip(ways, (False, True), strict=True)
+    )
+    assert forward == pytest.approx(3 * (3e-6 + each / 300e9), rel=1e-12)
+    assert backward == pytest.approx(2 * forward, rel=1e-12)
 
 
 def test_a_long_attention_hides_the_context_ring() -> None:
@@ -303,11 +309,13 @@ def test_ulysses_exchanges_queries_keys_values_and_outputs() -> None:
     assert backward["cp"] == forward["cp"]
 
 
-def test_grouped_queries_and_latents_pass_less_around_the_context_ring() -> None:
+def test_grouped_queries_pass_less_around_the_context_ring_and_latents_are_multiplied_out() -> None:
     every, grouped = (key_value_bytes(gpt(kv_heads=heads), cut(c=4)) for heads in (32, 8))
     assert grouped * 4 == every
+    shared = (key_value_bytes(gpt(kv_heads=2), cut(c=4, t=t)) for t in (2, 8))
+    assert len({float(np.squeeze(each)) for each in shared}) == 1  # one head of keys at least on each tensor rank
     latent = gpt(mla=Mla(query_rank=1536, kv_rank=512, nope_head_dim=128, rope_head_dim=64, value_head_dim=128))
-    assert key_value_bytes(latent, cut(c=4)) == 1024 * (512 + 64) * 2
+    assert key_value_bytes(latent, cut(c=4)) == 1024 * 32 * (192 + 128) * 2
 
 
 def test_tokens_go_to_their_experts_and_back() -> None:

@@ -50,7 +50,7 @@ def check(each: dict[str, Any]) -> None:
         {
             "t": st.sampled_from([1, 2, 4]), "p": st.sampled_from([1, 2, 4]), "d": st.sampled_from([4, 8]),
             "c": st.sampled_from([1, 2]), "e": st.sampled_from([1, 2, 4]), "zero": st.integers(0, 3),
-            "context": st.sampled_from(["ring", "ulysses"]), "sequence_parallel": st.booleans(),
+            "context": st.sampled_from(["ring", "all_gather", "ulysses"]), "sequence_parallel": st.booleans(),
             "recompute": st.sampled_from(["none", "selective", "full"]), "shard": st.sampled_from([None, 4]),
             "rank_order": st.sampled_from(["tcdp", "tcpd", "ptcd"]),
             "schedule": st.sampled_from(["1f1b", "gpipe", "interleaved_1f1b", "zbv", "dualpipe"]),
@@ -97,11 +97,20 @@ def test_context_ranks_pass_keys_and_values_or_exchange_heads() -> None:
     # 2048 tokens each: keys and values of 4096 elements, one pass forward and two backward; or of queries, keys, values
     # and outputs, two of 4096 elements and two of 4096 (as many key heads as query heads), each way
     shape: dict[str, Any] = {"t": 1, "c": 2, "p": 1, "d": 1, "micro_batch": 1, "global_batch": 2}
+    shape["recompute"] = "none"
     own = 2048 * 2 * 4096 * 2
     assert of("cp", *SMALL, **shape) == [["ring pass", 2, False, 1, 3 * 32 * 2, 2 * own, 3 * 32 * 2 * own]]
     assert of("cp", *SMALL, **shape, context="ulysses") == [
         ["all-to-all", 2, False, 1, 8 * 32 * 2, own / 2, 8 * 32 * 2 * own / 4]
     ]
+    # Grattafiori et al. 2024, section 3.3.2: gathered forward and again backward, gradients reduced
+    assert of("cp", *SMALL, **shape, context="all_gather") == [
+        ["all-gather", 2, False, 1, 2 * 32 * 2, 2 * own, 2 * 32 * 2 * own],
+        ["reduce-scatter", 2, False, 1, 32 * 2, 2 * own, 32 * 2 * own],
+    ]
+    # attention that runs again brings its keys and values again
+    (again,) = of("cp", *SMALL, **shape | {"recompute": "selective"})
+    assert again[4] == 4 * 32 * 2
 
 
 def test_expert_ranks_send_tokens_there_and_back() -> None:

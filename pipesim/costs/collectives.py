@@ -137,8 +137,29 @@ def all_to_all_s(message_bytes: Number, group: Group) -> Number:
 
 
 def ring_pass_s(message_bytes: Number, group: Group) -> Number:
-    """Every rank's share goes once around the ring, while its ranks compute with what they have."""
-    return ring_half_s(message_bytes, group.ranks, group.flat)
+    """Every rank's share goes once around the ring, but for the last hop: n - 1 sends, each of which has to start."""
+    return (group.ranks - 1) * group.flat.start_s + ring_half_s(message_bytes, group.ranks, group.flat)
+
+
+def ring_pass_exposed_s(each: Collective, step_s: Number, backward: bool) -> Number:
+    """What shows of passing keys and values around while each of a ring's n steps computes for ``step_s``.
+
+        forward  (n - 1) x(1);  backward  2 x(1) + (n - 2) x(2);  x(k) = max(a + k u - step_s, 0)
+
+    u is one send, a what it takes to start. Forward every step but the last sends what it has to the next rank; backward
+    their gradients follow one step behind, so that the first and the last step send one of both. Hidden sends cost nothing:
+    they take few multiprocessors (``StackSpec.gather_interference`` is of gathers; fitted to rings it is 0.06 on H100).
+    Source: Liu et al., "Ring Attention", 2023, section 3; NVIDIA, Transformer Engine 2.8, context_parallel.py.
+    """
+    ranks, start_s = np.asarray(each.group.ranks), each.group.flat.start_s
+    send_s = ring_half_s(each.message_bytes, ranks, each.group.flat) / np.maximum(ranks - 1, 1)
+
+    def shown_s(sends: int) -> Number:
+        return np.asarray(np.maximum(start_s + sends * send_s - step_s, 0.0))
+
+    if not backward:
+        return np.asarray((ranks - 1) * shown_s(1))
+    return np.where(ranks > 1, 2 * shown_s(1) + np.maximum(ranks - 2, 0) * shown_s(2), 0.0)
 
 
 def send_s(message_bytes: Number, link: Link) -> Number:

@@ -131,14 +131,14 @@ def _kept_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Flo
 
 
 def _working_bytes(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
-    """What recomputation brings back while one layer's backward runs."""
+    """What recomputation brings back while one layer's backward runs, and what context ranks hold beside."""
     again, largest = recomputed_share(cut, stages) > 0, np.zeros_like(stages.head)
     for count, moe in ((stages.dense, False), (stages.moe, True)):
         if count.any():
             whole = memory.layer_activation_bytes(model, cut, point.stack, moe=moe)
             kept = memory.recomputed_layer_bytes(model, cut, point.stack, moe=moe)
             largest = np.maximum(largest, (count > 0) * again * (whole - kept))
-    return largest
+    return largest + (stages.dense + stages.moe > 0) * memory.context_bytes(model, cut)
 
 
 def _flat(values: Number) -> FloatArray:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+import numpy as np
+
+from pipesim.costs.columns import Number
 from pipesim.specs import ModelSpec
 
 Split = Literal["columns", "rows", "whole"]
@@ -68,3 +71,15 @@ def head_dims(model: ModelSpec) -> tuple[int, int]:
     if model.mla is not None:
         return model.mla.nope_head_dim + model.mla.rope_head_dim, model.mla.value_head_dim
     return model.head_dim, model.head_dim
+
+
+def key_value_heads(model: ModelSpec, t: Number) -> Number:
+    """Heads of keys of one tensor rank, as attention takes them: latents are multiplied out first, and where there are more
+    tensor ranks than heads each holds one.
+    """
+    return np.maximum((model.heads if model.mla else model.kv_heads) / t, 1.0)
+
+
+def key_value_width(model: ModelSpec, t: Number) -> Number:
+    """Elements of one token's keys and values on one tensor rank."""
+    return key_value_heads(model, t) * sum(head_dims(model))

@@ -7,7 +7,7 @@ import numpy as np
 from pipesim.costs.columns import Number
 from pipesim.costs.compute import FLASH_KERNELS
 from pipesim.costs.cut import Cut
-from pipesim.costs.matrices import head_dims
+from pipesim.costs.matrices import head_dims, key_value_width
 from pipesim.specs import ModelSpec, SpreadVocab, StackSpec
 
 ELEMENT_BYTES = 2
@@ -77,6 +77,21 @@ def recomputed_layer_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, *, moe:
     if cut.recompute == "operators":
         return checkpoint + stack.activation_scale * cut.tokens * _products_saved(model, cut, stack, moe=moe) / 2
     return layer_activation_bytes(model, cut, stack, moe=moe) - attention_score_bytes(model, cut)
+
+
+def context_bytes(model: ModelSpec, cut: Cut) -> Number:
+    """What context parallelism holds beside while one layer runs, in 16 bits; nothing where c is 1.
+
+    A ring: keys and values of every step and each step's output until all are put together, or backward twice keys, values
+    and their gradients, at work and arriving. A gather: keys and values of the whole sequence, and their gradients.
+    Source: NVIDIA, Transformer Engine 2.8, attention/dot_product_attention/context_parallel.py.
+    """
+    _, value_dim = head_dims(model)
+    passed, output = key_value_width(model, cut.t), model.heads / cut.t * value_dim
+    held = {
+        "ring": np.maximum(cut.c * (passed + output), 4 * passed), "all_gather": 2 * cut.c * passed, "ulysses": 0.0,
+    }[cut.context]  # fmt: skip
+    return ELEMENT_BYTES * cut.tokens * np.where(np.asarray(cut.c) > 1, held, 0.0)
 
 
 def logits_bytes(model: ModelSpec, cut: Cut, stack: StackSpec) -> Number:

@@ -11,12 +11,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pipesim.costs import compute, topology
-from pipesim.costs.collectives import Collective
+from pipesim.costs.collectives import Collective, ring_pass_exposed_s
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.compute import BlockSeconds, Parts
 from pipesim.costs.cut import Cut
+from pipesim.costs.matrices import head_dims, key_value_heads, key_value_width
 from pipesim.costs.memory import ELEMENT_BYTES
 from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, StackSpec
+
+STEP_LAUNCHES = 0.25
+"""Kernels of a ring's step over those of a whole layer: a send, attention, its statistics and its merging beside 16 (two norms,
+four matrix products, positions, attention, activation, two residuals, five of communication). Counted in NVIDIA's Transformer
+Engine 2.8 and Megatron-LM core_v0.14.
+"""
 
 
 class Stages(NamedTuple):
@@ -102,7 +109,8 @@ def stage_seconds(
             ways = layer_collectives(model, cluster, costs, cut, moe=moe)
             hiding = (seconds.forward.attention_s, seconds.input_grad.attention_s)
             forward_talk, backward_talk = (
-                layer_communication_s(way, stack, cut, s) for way, s in zip(ways, hiding, strict=True)
+                layer_communication_s(way, stack, cut, attention_s, backward=backward)
+                for way, attention_s, backward in zip(ways, hiding, (False, True), strict=True)
             )
             talk = (forward_talk, backward_talk)
             forward, input_grad, weight_grad, again = _layer(seconds, talk, _host_s(stack, cluster, cut), cut, stack)
@@ -124,8 +132,10 @@ def layer_collectives(
 
     tp: one all-reduce after attention and one after the MLP, or the reduce-scatter and all-gather that sequence
     parallelism splits each into (Korthikanti et al. 2022, section 4.2.2); each direction. cp: keys and values go once
-    around the ring, and twice backward, with their gradients (Liu et al., "Ring Attention", 2023); or all-to-alls of
-    queries, keys, values and outputs (Jacobs et al., "DeepSpeed Ulysses", 2023). ep: tokens to their experts and back.
+    around the ring, and twice backward, with their gradients (Liu et al., "Ring Attention", 2023); or they are gathered,
+    backward again, and their gradients reduced (Grattafiori et al., "The Llama 3 Herd of Models", 2024, section 3.3.2); or
+    all-to-alls of queries, keys, values and outputs (Jacobs et al., "DeepSpeed Ulysses", 2023), where each rank needs one
+    head of keys at least. ep: tokens to their experts and back.
     Experts that are cut by t gather each copy of a token from the ranks of sequence parallelism, and no computing hides
     that.
     """
@@ -138,16 +148,8 @@ def layer_collectives(
         forward += [Collective("tp", kind, tensor, copies_bytes, 1.0, hidden=False) for kind in kinds]
     backward = list(forward)
     context = topology.group(cluster, costs, [(cut.c, cut.stride("c"))], cut.gpus, "cp")
-    if cut.context == "ulysses":
-        head_bytes = cut.tokens * model.head_dim / cut.t * ELEMENT_BYTES
-        exchanged = [
-            Collective("cp", "all-to-all", context, model.heads * head_bytes, 2.0),
-            Collective("cp", "all-to-all", context, model.kv_heads * head_bytes, 2.0),
-        ]
-        forward, backward = forward + exchanged, backward + exchanged
-    else:
-        around = Collective("cp", "ring pass", context, cut.c * key_value_bytes(model, cut), 1.0)
-        forward, backward = [*forward, around], [*backward, around._replace(times=2.0)]
+    context_forward, context_backward = _context_collectives(model, context, cut)
+    forward, backward = forward + context_forward, backward + context_backward
     if moe and model.moe is not None:
         routed = activation_bytes * model.moe.top_k / (cut.t if cut.sequence_parallel else 1.0)
         experts, _ = topology.split(cut.replica_axes, cut.e)  # they lie on the ranks of c and d
@@ -155,6 +157,24 @@ def layer_collectives(
         there_and_back = Collective("ep", "all-to-all", among, routed, 2.0)
         forward, backward = [*forward, there_and_back], [*backward, there_and_back]
     return forward, backward
+
+
+def _context_collectives(
+    model: ModelSpec, group: topology.Group, cut: Cut
+) -> tuple[list[Collective], list[Collective]]:
+    whole_bytes = cut.c * key_value_bytes(model, cut)
+    if cut.context == "ring":
+        around = Collective("cp", "ring pass", group, whole_bytes, 1.0)
+        return [around], [around._replace(times=2.0)]
+    if cut.context == "all_gather":
+        gathered = Collective("cp", "all-gather", group, whole_bytes, 1.0, hidden=False)
+        return [gathered], [gathered, gathered._replace(kind="reduce-scatter")]
+    head_bytes = (
+        cut.tokens * sum(head_dims(model)) / 2 * ELEMENT_BYTES
+    )  # mean of a query and an output, a key and a value
+    heads = model.heads / cut.t, np.maximum(key_value_heads(model, cut.t), cut.c)
+    exchanged = [Collective("cp", "all-to-all", group, each * head_bytes, 2.0, hidden=False) for each in heads]
+    return exchanged, exchanged
 
 
 def mlp_copies(model: ModelSpec, cut: Cut) -> int:
@@ -165,25 +185,25 @@ def mlp_copies(model: ModelSpec, cut: Cut) -> int:
 
 
 def layer_communication_s(
-    way: Sequence[Collective], stack: StackSpec, cut: Cut, attention_s: Number
+    way: Sequence[Collective], stack: StackSpec, cut: Cut, attention_s: Number, *, backward: bool = False
 ) -> dict[str, Number]:
     """Seconds of one layer's communication of one direction that its computing does not hide.
 
-    The stack hides a share of tp; a ring of keys and values runs while attention computes, all-to-alls do not.
+    The stack hides a share of tp; a ring of keys and values runs while attention computes, nothing else of cp is hidden.
     """
     found: dict[str, Number] = {}
     for each in way:
-        shown = 1 - stack.tp_overlap if each.dimension == "tp" and each.hidden else 1.0
-        found[each.dimension] = found.get(each.dimension, 0.0) + shown * each.seconds()
-    if cut.context == "ring":
-        found["cp"] = np.maximum(found["cp"] - attention_s, 0.0)
+        if each.kind == "ring pass":
+            seconds = ring_pass_exposed_s(each, attention_s / cut.c, backward)
+        else:
+            seconds = (1 - stack.tp_overlap if each.dimension == "tp" and each.hidden else 1.0) * each.seconds()
+        found[each.dimension] = found.get(each.dimension, 0.0) + seconds
     return found
 
 
 def key_value_bytes(model: ModelSpec, cut: Cut) -> Number:
     """Keys and values of one rank's tokens, which context parallelism passes on."""
-    width = model.mla.kv_rank + model.mla.rope_head_dim if model.mla else 2 * model.kv_heads * model.head_dim / cut.t
-    return cut.tokens * width * ELEMENT_BYTES
+    return cut.tokens * key_value_width(model, cut.t) * ELEMENT_BYTES
 
 
 Items = dict[str, Number]
@@ -202,8 +222,8 @@ def _layer(
     weight_grad = _items(block.weight_grad)
     for items, host in zip((forward, input_grad, weight_grad), host_s, strict=True):
         items["launch"] = _launch(sum(items.values()), host, stack.synchronous)
-    if cut.recompute == "selective":
-        return forward, input_grad, weight_grad, {"recompute": block.forward.attention_s}
+    if cut.recompute == "selective":  # of attention, with what its context ranks exchange
+        return forward, input_grad, weight_grad, {"recompute": block.forward.attention_s + forward_talk["cp"]}
     if cut.recompute == "operators":
         half = block.forward.matmul_s / 2 + block.forward.elementwise_s
         return forward, input_grad, weight_grad, {"recompute": half}
@@ -212,13 +232,15 @@ def _layer(
 
 
 def _host_s(stack: StackSpec, cluster: ClusterSpec, cut: Cut) -> tuple[Number, Number, Number]:
-    """The host's seconds for one layer's F, I and W: half of a backward for each of I and W."""
+    """The host's seconds for one layer's F, I and W: half of a backward for each of I and W; attention in steps launches
+    more kernels, forward and backward.
+    """
     spans = (np.asarray(cut.p) > 1) & (np.asarray(cut.gpus) > cluster.gpus_per_node)
     third = spans * (stack.spanning_launch_s + stack.spanning_rank_launch_s * cut.t) / 3
     half = stack.backward_launch_s / 2
-    return (
-        np.maximum(stack.forward_launch_s, third), np.maximum(half, third), np.maximum(half, third),
-    )  # fmt: skip
+    more = STEP_LAUNCHES * ((cut.c if cut.context == "ring" else 1.0) - 1)
+    forward, input_grad = (1 + more) * stack.forward_launch_s, half + more * stack.backward_launch_s
+    return np.maximum(forward, third), np.maximum(input_grad, third), np.maximum(half, third)
 
 
 def _items_of(block: BlockSeconds) -> tuple[Items, Items, Items]:

@@ -21,12 +21,15 @@ EVERY_MICRO_BATCH = ("tp", "cp", "ep", "vocab")
 def of_layers(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> list[Collective]:
     """What the layers of every stage exchange for one micro-batch, forward, backward and where a forward runs again."""
     found: list[Collective] = []
-    again = recomputed_share(cut, stages) * (cut.recompute == "full")
+    again = {"cp": ("selective", "full")}
+    share = recomputed_share(cut, stages)
     for layers, moe in ((stages.dense, False), (stages.moe, True)):
         if layers.any():
             forward, backward = layer_collectives(model, point.cluster, point.costs, cut, moe=moe)
-            for way, runs in ((forward, 1 + again), (backward, np.ones_like(again))):
-                found += [each._replace(times=each.times * (layers * runs)) for each in way]
+            for each in forward:
+                runs = 1 + share * (cut.recompute in again.get(each.dimension, ("full",)))
+                found.append(each._replace(times=each.times * (layers * runs)))
+            found += [each._replace(times=each.times * layers) for each in backward]
     return found
 
 

@@ -54,7 +54,12 @@ PARALLEL = (
     Row("--context-parallel-size", "parallel.c", absent=1),
     Row("--expert-model-parallel-size", "parallel.e", absent=1),
     Row("--sequence-parallel", "parallel.sequence_parallel", {True: True}, absent=False),
-    Row("--cp-comm-type", "parallel.context", {"ring": "p2p", "ulysses": "a2a"}, absent="ring"),
+    Row(
+        "--cp-comm-type",
+        "parallel.context",
+        {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"},
+        absent="ring",
+    ),
     Row("--use-tp-pp-dp-mapping", "parallel.rank_order", {"tcpd": True}, absent="tcdp"),
     Row("--data-parallel-sharding-strategy", "parallel.zero", {2: "optim_grads", 3: "optim_grads_params"}, absent=0),
     Row("--use-distributed-optimizer", "parallel.zero", {1: True}, absent=0),
@@ -94,7 +99,6 @@ DROPOUT = ("--attention-dropout", "--hidden-dropout")
 OTHER_WORDS = {
     "--attention-backend": {"auto": "flash", "fused": "flash", "local": "unfused"},
     "--fp8-format": {"e4m3": "hybrid"},
-    "--cp-comm-type": {"all_gather": "p2p"},
 }
 """Words of Megatron's that we tell nothing apart from -> the one that is."""
 

@@ -109,6 +109,13 @@ RULES = (
         lambda like, n: f"parallel.c={n['c']} cuts the sequence into twice as many parts, and {2 * n['c']} does not divide "
         f"training.seq_length={n['seq_length']}. Nearest: parallel.c={nearest_divisors(int(n['seq_length']) // 2, int(n['c']))}.",
     ),
+    Rule(
+        ("megatron_lm",),
+        lambda like, n: (like.layout.context != "ulysses") | (like.model.kv_heads % (n["t"] * n["c"]) == 0),
+        lambda like, n: f"parallel.t={n['t']} x parallel.c={n['c']} does not divide model.kv_heads={like.model.kv_heads}, which "
+        "parallel.context=ulysses shares out. Nearest: parallel.context=ring, or "
+        f"parallel.c={nearest_divisors(max(like.model.kv_heads // int(n['t']), 1), int(n['c']))}.",
+    ),
     Rule(("megatron_lm",), _groups_hold, _groups_say),
     Rule(("torchtitan",), _rounds_hold, _rounds_say),
     Rule(
@@ -142,7 +149,8 @@ RULES = (
     ),
 )  # fmt: skip
 """Sources: Megatron-LM core_v0.14 (transformer_config.py: num_query_groups; moe/moe_layer.py: sequence parallelism;
-arguments.py: fp16 and experts, seq-length and 2 c; schedules.py: microbatch_group_size_per_vp_stage), torchtitan 0.2
+arguments.py: fp16 and experts, seq-length and 2 c; Transformer Engine 2.8, context_parallel.py: heads and all-to-alls;
+schedules.py: microbatch_group_size_per_vp_stage), torchtitan 0.2
 (parallel_dims.py: seq_len_divisor; parallelize.py), torch 2.9 (pipelining/schedules.py: number_of_rounds), BigScience's
 tr11-176B-ml.slurm and DeepSpeed's bf16_optimizer.py.
 """

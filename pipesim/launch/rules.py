@@ -47,7 +47,7 @@ FRAMEWORKS: dict[str, Framework] = {
         most={},
         precisions=("bf16", "fp16", "fp8"),
         rank_orders=("tcdp", "tcpd"),
-        context=("ring", "ulysses"),
+        context=("ring", "all_gather", "ulysses"),
         shards=True,
         source="Megatron-LM core_v0.14, megatron/training/arguments.py: validate_args (--use-distributed-optimizer, "
         "--use-megatron-fsdp for ZeRO 2 and 3), core/parallel_state.py (rank order), core/pipeline_parallel/schedules.py",
@@ -70,6 +70,7 @@ FRAMEWORKS: dict[str, Framework] = {
         sequence_parallel="always",
         most={},
         precisions=("bf16", "fp8"),
+        context=("ring", "all_gather"),
         shards=True,
         source="torchtitan 0.2, torchtitan/config/job_config.py, distributed/parallel_dims.py, models/llama3/infra/parallelize.py "
         "(replicas without sharding take no other parallelism); torch.distributed.pipelining.schedules of torch 2.9",

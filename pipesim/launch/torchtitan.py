@@ -33,6 +33,7 @@ SCHEDULES = {
     "1f1b": "1F1B", "gpipe": "GPipe", "interleaved_1f1b": "Interleaved1F1B", "looped_bfs": "LoopedBFS",
     "interleaved_zb": "InterleavedZeroBubble", "zbv": "ZBVZeroBubble", "dualpipev": "DualPipeV",
 }  # fmt: skip
+ROTATING = {"all_gather": "allgather", "ring": "alltoall"}
 SINGLE = ("1f1b", "gpipe")
 """One stage a rank; the others have at least two."""
 
@@ -40,6 +41,7 @@ PARALLEL = (
     Row("parallelism.tensor_parallel_degree", "parallel.t", absent=1),
     Row("parallelism.pipeline_parallel_degree", "parallel.p", absent=1),
     Row("parallelism.context_parallel_degree", "parallel.c", absent=1),
+    Row("parallelism.context_parallel_rotate_method", "parallel.context", ROTATING, absent="all_gather"),
     Row("parallelism.expert_parallel_degree", "parallel.e", absent=1),
     Row("parallelism.pipeline_parallel_schedule", "schedule.name", SCHEDULES, absent="1f1b"),
 )
@@ -64,6 +66,8 @@ MODEL = {
 def write(point: Point) -> str:
     """Raises ``Invalid`` with everything that torchtitan has no word for."""
     values, model = values_of(point), point.model
+    if values["parallel.c"] == 1:
+        values |= {"parallel.context": "all_gather"}  # nothing travels; its own habit needs no word
     spoken, notes = nearest_words(values)
     problems = [*without_words([*PARALLEL, CHECKPOINTING], spoken), *fixed(MODEL | {"training.dropout": False}, values)]
     own = model_named(model)

@@ -40,7 +40,7 @@ NOT_OURS = (
 )  # fmt: skip
 BY_STACK = (
     "compile.", "training.compile", "quantize.", "float8.", "mx.", "parallelism.enable_async_tensor_parallel",
-    "parallelism.disable_loss_parallel", "parallelism.context_parallel_rotate_method", "training.mixed_precision_",
+    "parallelism.disable_loss_parallel", "training.mixed_precision_",
     "parallelism.enable_compiled_autograd", "training.enable_cpu_offload", "training.dtype", "activation_checkpoint.per_op",
     "activation_checkpoint.early_stop", "parallelism.expert_parallel_comm_backend",
 )  # fmt: skip
@@ -57,6 +57,8 @@ def read(content: Mapping[str, Any]) -> Read:
     values |= {"training.precision": "fp8" if _has_float8(given) else "bf16"} | FIXED
     values |= {"parallel.sequence_parallel": values.get("parallel.t", 1) > 1, "parallel.rank_order": "tcdp"}
     _read_checkpointing(given, read)
+    if values.get("parallel.c", 1) == 1:
+        values["parallel.context"] = "ring"  # ours where nothing travels
     _read_degrees(given, read)
     _read_batch(given, read)
     _read_stages(given, read)

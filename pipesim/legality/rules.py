@@ -113,7 +113,7 @@ def _sequence(point: Point) -> list[str]:
 def _ulysses(point: Point) -> list[str]:
     """Each context rank attends with its share of the heads that tensor parallelism leaves (Jacobs et al. 2023)."""
     degrees, heads = {"t": point.layout.t, "c": point.layout.c}, point.model.heads
-    if point.layout.context == "ring" or heads % degrees["t"] or heads % math.prod(degrees.values()) == 0:
+    if point.layout.context != "ulysses" or heads % degrees["t"] or heads % math.prod(degrees.values()) == 0:
         return []
     nearest = _nearest(
         degrees, {key: list(divisors(heads)) for key in degrees}, lambda cut: heads % math.prod(cut) == 0
