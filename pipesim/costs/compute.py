@@ -114,9 +114,9 @@ def gemm_s(rows: Number, outputs: Number, inputs: Number, on: Machine, result_by
 
         T = max(2 M N K / (P e q) (1 + c / K), (w M N + 2 N K + 2 M K) / bandwidth)
 
-    w are ``result_bytes``, moved for each element of the result. P is the peak, e the stack's ``gemm_efficiency``, q the useful share of the tiles that are computed, c
-    ``gemm_inner_half_dim`` times the machine's ``balance``: the inner loop has to start up and its result to be written,
-    which a faster multiplier does not shorten.
+    w are ``result_bytes``, moved for each element of the result. P is the peak, e the stack's ``gemm_efficiency``, q the
+    useful share of the tiles that are computed, c ``gemm_inner_half_dim`` times the machine's ``balance``: the inner loop
+    has to start up and its result to be written, which a faster multiplier does not shorten.
     """
     compute = 2 * rows * outputs * inputs / (on.peak_flops_per_s * on.gemm_efficiency)
     compute = compute / tile_efficiency(rows, outputs, on.multiprocessors)
@@ -164,8 +164,8 @@ def gradient_bytes(cut: Cut, stack: StackSpec) -> tuple[float, Number]:
     """Bytes for each parameter and micro-batch, moved by the product that makes its gradient and by kernels that add it to
     those of earlier micro-batches.
 
-    A fused product reads and writes the sum itself (Megatron-LM, ``--no-gradient-accumulation-fusion`` aside). ZeRO-2 and 3
-    reduce each micro-batch's gradient, and add up shards of it. Leaves out that a step's first has nothing to be added to.
+    A fused product reads and writes the sum itself (Megatron-LM's default). ZeRO-2 and 3 reduce each micro-batch's gradient
+    and add up their shares of it. Leaves out that a step's first has nothing to be added to.
     """
     if not stack.accumulation_bytes and cut.zero < 2:
         return 2 * stack.gradient_bytes, 0.0

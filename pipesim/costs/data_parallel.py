@@ -63,8 +63,8 @@ def _among_shards(point: Point, cut: Cut, shared: FloatArray, experts: FloatArra
     """Reducing gradients and gathering weights. They take turns on the links.
 
     Without ZeRO gradients are all-reduced; with it they are reduced to their shard, unless the stack ``reduces_whole``,
-    and the updated weights gathered. ZeRO-3 gathers weights forward and backward and reduces gradients for every micro-batch. Source: Rajbhandari et al.
-    2020, section 7.
+    and the updated weights gathered. ZeRO-3 gathers weights forward and backward and reduces gradients for every
+    micro-batch. Source: Rajbhandari et al. 2020, section 7.
     """
     reduce_bytes = point.stack.reduce_bytes
     kinds: list[tuple[str, int, bool]] = [("all-reduce", reduce_bytes, True)]
