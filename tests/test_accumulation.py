@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from measured_rows import measured
 from shapes import cluster, cut, gpt, stack
 
 from pipesim.costs.compute import BlockSeconds, head_seconds, layer_seconds, machine
@@ -65,6 +66,15 @@ def test_the_head_adds_up_its_gradient_too() -> None:
     model, asked = gpt(), cut(t=4)
     seconds = head_seconds(model, asked, machine(cluster(), COSTS, stack(accumulation_bytes=6), asked))
     assert seconds.weight_grad.elementwise_s == pytest.approx(6 * model.vocab * model.hidden / 4 / HBM, rel=1e-12)
+
+
+def test_deepspeed_sums_bf16_gradients_in_fp32_and_fp16_ones_as_they_are() -> None:
+    # BF16_Optimizer casts (2 + 4), adds (4 + 4 + 4) and all-reduces fp32 sums; fp16 adds 16 bits (2 + 2 + 2), to shards
+    for precision, expected in (("bf16", (18, 4, True)), ("fp16", (6, 2, False))):
+        row = measured(stack="megatron-deepspeed", zero_stage_or_fsdp="ZeRO-1", precision=precision)
+        assert row.point is not None
+        found = row.point.stack
+        assert (found.accumulation_bytes, found.reduce_bytes, found.reduces_whole) == expected
 
 
 def biases(model: ModelSpec) -> int:
