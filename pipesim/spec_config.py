@@ -165,7 +165,9 @@ class StackConf:
     hop_start_us: float = 0.0
     step_ms: float = 0.0
     gradient_bytes: int = 4
+    accumulation_bytes: float = 0.0
     reduce_bytes: int = 4
+    reduces_whole: bool = False
     activation_scale: float = 1.0
     norm_kept_bytes: float = 4.0
     gathered_kept_bytes: float = 0.0

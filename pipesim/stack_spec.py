@@ -30,6 +30,11 @@ class StackSpec:
     hidden behind computing: of tensor parallelism, of reducing gradients, of gathering the weights that ZeRO-1 and 2
     divide; ``gather_interference`` is what hidden ZeRO-3 gathering still costs. ``blocking_hops``: a rank stands still
     while it hands its result on, which takes ``hop_start_s`` before bytes flow. ``step_s`` is spent once a step.
+    ``reduces_whole``: where ZeRO-1 or 2 divides the optimizer, every rank gets the sum of all gradients nevertheless, not
+    of its shard alone.
+
+    For each parameter and micro-batch ``accumulation_bytes`` move to add its gradient to those of earlier micro-batches,
+    in kernels of their own; with 0 the product that makes the gradient reads and writes the sum.
 
     Memory: bytes of gradients held and sent per parameter, activations over what is counted, bytes kept per hidden
     element by norms and, in runs without a pipeline, of what sequence parallelism gathers, bytes per logit, whole
@@ -62,7 +67,9 @@ class StackSpec:
     hop_start_s: float = 0.0
     step_s: float = 0.0
     gradient_bytes: int = 4
+    accumulation_bytes: float = 0.0
     reduce_bytes: int = 4
+    reduces_whole: bool = False
     activation_scale: float = 1.0
     norm_kept_bytes: float = 4.0
     gathered_kept_bytes: float = 0.0
@@ -100,8 +107,8 @@ class StackSpec:
             "device_context_gb": self.device_context_bytes / 1e9,
         }  # fmt: skip
         moved = (
-            "norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "norm_kept_bytes", "gathered_kept_bytes",
-            "logits_held_bytes",
+            "norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "accumulation_bytes", "norm_kept_bytes",
+            "gathered_kept_bytes", "logits_held_bytes",
         )  # fmt: skip
         checks.not_negative(**human, **{name: getattr(self, name) for name in moved})
         checks.done()

@@ -369,6 +369,20 @@ def test_a_data_parallel_step_sends_gradients_and_fetches_weights(zero: int) -> 
         assert each["dp_bytes_per_gpu"] == pytest.approx(expected, rel=1e-12), (zero, reduce_bytes)
 
 
+@pytest.mark.parametrize(("zero", "gathers"), [(0, 0), (1, 1), (2, 1), (3, None)])
+def test_a_stack_that_reduces_whole_gradients_sends_an_all_reduce_and_fetches_weights(
+    zero: int, gathers: int | None
+) -> None:
+    # DeepSpeed's BF16_Optimizer: 2 (d - 1) / d of all fp32 sums, then the 2-byte weights; ZeRO-3 reduces to shards
+    asked = {"t": 1, "p": 1, "d": 8, "zero": zero, "micro_batch": 1, "global_batch": 8}
+    whole, shard = (row(*SMALL, **asked, reduce_bytes=4, reduces_whole=each) for each in (True, False))
+    if gathers is None:
+        assert whole["dp_bytes_per_gpu"] == shard["dp_bytes_per_gpu"]
+    else:
+        expected = 7 / 8 * 6_738_415_616 * (2 * 4 + 2 * gathers)
+        assert whole["dp_bytes_per_gpu"] == pytest.approx(expected, rel=1e-12)
+
+
 def test_zero_3_fetches_weights_twice_and_reduces_once_for_every_micro_batch() -> None:
     # Rajbhandari et al. 2020, section 7.2.2: 3 / 2 of plain data parallelism, here repeated m times
     for reduce_bytes in (2, 4):

@@ -35,7 +35,11 @@ _SCHEDULES = (  # a pattern of the row's schedule, ours
 
 
 MEGATRON = ("megatron_lm", "megatron_deepspeed", "bigscience")
-"""Stacks that drop out unless told otherwise, and whose gradients in fp16 are held and sent as they are."""
+"""Stacks that drop out unless told otherwise, and whose gradients in fp16 are held and sent as they are: in DeepSpeed by ZeRO
+stage 1, which hands each rank its shard (``zero/stage_1_and_2.py``), not by ``BF16_Optimizer``."""
+
+ADDED_BYTES = 6.0
+"""Moved for each parameter where a gradient is added to one of 16 bits: both read, their sum written."""
 
 _FP16_SCRIPTS = re.compile(r"ZeroBubble|VocabParallel")
 """Sources that state no precision, but publish launchers that ask for fp16 (sail-sg on GitHub: ``pretrain_zero_bubble.sh``
@@ -60,7 +64,8 @@ def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
     if "RMS kernel" in notes:
         changes |= {"norm_bytes": 47.0, "norm_kept_bytes": min(stack.norm_kept_bytes, 6.0)}
     if stack.name in MEGATRON and precision == "fp16":
-        changes |= {"gradient_bytes": 2, "reduce_bytes": 2}
+        changes |= {"gradient_bytes": 2, "reduce_bytes": 2, "reduces_whole": False}
+        changes["accumulation_bytes"] = min(stack.accumulation_bytes, ADDED_BYTES)
     if "PURE" in cells["precision"]:
         changes |= {"reduce_bytes": 2, "gradient_bytes": 2}
     again, layers = _recompute(cells)

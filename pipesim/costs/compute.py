@@ -9,6 +9,7 @@ import numpy as np
 from pipesim.costs.columns import Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import Matrix, dense_matrices, expert_matrices, head_dims, key_value_width
+from pipesim.costs.parameters import layer_parameters
 from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, StackSpec
 
 BACKWARD_BYTES = 1.5
@@ -47,6 +48,9 @@ TILES = ((256, 128, 1.0), (128, 128, 0.95), (256, 64, 0.9), (128, 64, 0.8), (64,
 """Output tiles (rows, columns) that a matrix product may be cut into, and the speed of each over the largest's.
 Source: NVIDIA, "Matrix Multiplication Background User's Guide", sections 3 and 4 (tile efficiency, tile and wave quantization).
 """
+
+ELEMENT_BYTES = 2
+"""Of a weight's gradient as a product writes it: bf16 or fp16."""
 
 BALANCE = 312e12 / 2039e9
 """FLOPs for each byte of an A100 80GB (its datasheet): what ``gemm_inner_half_dim`` was fitted to."""
@@ -128,19 +132,19 @@ def flash_efficiency(cluster: ClusterSpec, cut: Cut) -> float:
     return reached
 
 
-def gemm_s(rows: Number, outputs: Number, inputs: Number, on: Machine) -> Number:
+def gemm_s(rows: Number, outputs: Number, inputs: Number, on: Machine, result_bytes: float = 2) -> Number:
     """Seconds of one matrix product (rows x inputs) (inputs x outputs): the longer of computing and moving.
 
-        T = max(2 M N K / (P e q) (1 + c / K), 2 (M N + N K + M K) / bandwidth)
+        T = max(2 M N K / (P e q) (1 + c / K), (w M N + 2 N K + 2 M K) / bandwidth)
 
-    P is the peak, e the stack's ``gemm_efficiency``, q the useful share of the tiles that are computed, c
-    ``gemm_inner_half_dim`` times the machine's ``balance``: the inner loop has to start up and its result to be written,
-    which a faster multiplier does not shorten.
+    w are ``result_bytes``, moved for each element of the result. P is the peak, e the stack's ``gemm_efficiency``, q the
+    useful share of the tiles that are computed, c ``gemm_inner_half_dim`` times the machine's ``balance``: the inner loop
+    has to start up and its result to be written, which a faster multiplier does not shorten.
     """
     compute = 2 * rows * outputs * inputs / (on.peak_flops_per_s * on.gemm_efficiency)
     compute = compute / tile_efficiency(rows, outputs, on.multiprocessors)
     compute = compute * (1 + on.costs.gemm_inner_half_dim * on.balance / inputs)
-    move = 2 * (rows * outputs + outputs * inputs + rows * inputs) / on.hbm_bytes_per_s
+    move = (result_bytes * rows * outputs + 2 * (outputs * inputs + rows * inputs)) / on.hbm_bytes_per_s
     return np.maximum(compute, move)
 
 
@@ -159,32 +163,47 @@ def tile_efficiency(rows: Number, outputs: Number, multiprocessors: int) -> Numb
 
 def layer_seconds(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> BlockSeconds:
     """One transformer layer; each of the backward's two halves multiplies as much as the forward, in another shape."""
-    products = [_products_s(matrix, cut.tokens, cut.t, on) for matrix in dense_matrices(model, moe)]
+    write_bytes, add_bytes = gradient_bytes(cut, on.stack)
+    products = [_products_s(matrix, cut.tokens, cut.t, on, write_bytes) for matrix in dense_matrices(model, moe)]
     if moe and model.moe is not None:
         resident = model.moe.experts / cut.e
         rows = cut.tokens * model.moe.top_k / resident  # of one expert, if the router balances
         for matrix in expert_matrices(model):
-            products.append(tuple(resident * s for s in _products_s(matrix, rows, cut.t, on)))
+            products.append(tuple(resident * s for s in _products_s(matrix, rows, cut.t, on, write_bytes)))
     forward, input_grad, weight_grad = (sum(op) for op in zip(*products, strict=True))
     attention_forward, attention_backward = _attention_s(model, cut, on)
     merge_forward, merge_backward = _merging_s(model, cut, on)
     elementwise = _elementwise_s(model, cut, on, moe=moe)
     cast_forward, cast_backward = _casts_s(model, cut, on, moe=moe)
+    held = layer_parameters(model, moe)
+    added = held.sharded / cut.t + held.replicated + held.expert / np.multiply(cut.t, cut.e)
     return BlockSeconds(
         forward=Parts(forward, attention_forward + merge_forward, elementwise + cast_forward),
         input_grad=Parts(input_grad, attention_backward + merge_backward, BACKWARD_BYTES * elementwise + cast_backward),
-        weight_grad=Parts(weight_grad, 0.0, 0.0),
+        weight_grad=Parts(weight_grad, 0.0, added * add_bytes / on.hbm_bytes_per_s),
     )
+
+
+def gradient_bytes(cut: Cut, stack: StackSpec) -> tuple[float, Number]:
+    """Bytes for each parameter and micro-batch, moved by the product that makes its gradient and by kernels that add it to
+    those of earlier micro-batches.
+
+    A fused product reads and writes the sum itself (Megatron-LM's default). ZeRO-2 and 3 reduce each micro-batch's gradient
+    and add up their shares of it. Leaves out that a step's first has nothing to be added to.
+    """
+    if not stack.accumulation_bytes and cut.zero < 2:
+        return 2 * stack.gradient_bytes, 0.0
+    return ELEMENT_BYTES, stack.accumulation_bytes / (cut.shards if cut.zero >= 2 else 1.0)
 
 
 def head_seconds(model: ModelSpec, cut: Cut, on: Machine) -> BlockSeconds:
     """Output matrix and cross-entropy."""
-    forward, input_grad, weight_grad = _products_s(
-        Matrix("head", model.hidden, model.vocab, "columns"), cut.tokens, cut.t, on
-    )
+    head, (write_bytes, add_bytes) = Matrix("head", model.hidden, model.vocab, "columns"), gradient_bytes(cut, on.stack)
+    forward, input_grad, weight_grad = _products_s(head, cut.tokens, cut.t, on, write_bytes)
+    add = head.weights / cut.t * add_bytes / on.hbm_bytes_per_s
     held_by = 1.0 if on.stack.logits_gathered else cut.t
     loss = cut.tokens * model.vocab / held_by * on.stack.logits_bytes / on.hbm_bytes_per_s
-    return BlockSeconds(Parts(forward, 0.0, loss), Parts(input_grad, 0.0, 0.0), Parts(weight_grad, 0.0, 0.0))
+    return BlockSeconds(Parts(forward, 0.0, loss), Parts(input_grad, 0.0, 0.0), Parts(weight_grad, 0.0, add))
 
 
 def embedding_seconds(model: ModelSpec, cut: Cut, on: Machine) -> BlockSeconds:
@@ -193,11 +212,12 @@ def embedding_seconds(model: ModelSpec, cut: Cut, on: Machine) -> BlockSeconds:
     return BlockSeconds(Parts(0.0, 0.0, lookup), Parts(0.0, 0.0, 0.0), Parts(0.0, 0.0, lookup))
 
 
-def _products_s(matrix: Matrix, rows: Number, t: Number, on: Machine) -> tuple[Number, ...]:
+def _products_s(matrix: Matrix, rows: Number, t: Number, on: Machine, write_bytes: float) -> tuple[Number, ...]:
     """Seconds of one linear operator's products: forward, gradient of its input, gradient of its weights."""
     outputs = matrix.outputs / t if matrix.split == "columns" else matrix.outputs
     inputs = matrix.inputs / t if matrix.split == "rows" else matrix.inputs
-    return gemm_s(rows, outputs, inputs, on), gemm_s(rows, inputs, outputs, on), gemm_s(inputs, outputs, rows, on)
+    weight_grad = gemm_s(inputs, outputs, rows, on, write_bytes)
+    return gemm_s(rows, outputs, inputs, on), gemm_s(rows, inputs, outputs, on), weight_grad
 
 
 def _attention_s(model: ModelSpec, cut: Cut, on: Machine) -> tuple[Number, Number]:

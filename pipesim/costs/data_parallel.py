@@ -62,14 +62,15 @@ class _Inner(NamedTuple):
 def _among_shards(point: Point, cut: Cut, shared: FloatArray, experts: FloatArray) -> Iterator[_Inner]:
     """Reducing gradients and gathering weights. They take turns on the links.
 
-    Without ZeRO gradients are all-reduced; with it they are reduced to their shard and the updated weights gathered.
-    ZeRO-3 gathers weights forward and backward and reduces gradients for every micro-batch. Source: Rajbhandari et al.
-    2020, section 7.
+    Without ZeRO gradients are all-reduced; with it they are reduced to their shard, unless the stack ``reduces_whole``,
+    and the updated weights gathered. ZeRO-3 gathers weights forward and backward and reduces gradients for every
+    micro-batch. Source: Rajbhandari et al. 2020, section 7.
     """
     reduce_bytes = point.stack.reduce_bytes
     kinds: list[tuple[str, int, bool]] = [("all-reduce", reduce_bytes, True)]
     if cut.zero:
-        kinds = [("reduce-scatter", reduce_bytes, True), ("all-gather", ELEMENT_BYTES, False)]
+        reduced = "all-reduce" if point.stack.reduces_whole and cut.zero < 3 else "reduce-scatter"
+        kinds = [(reduced, reduce_bytes, True), ("all-gather", ELEMENT_BYTES, False)]
     if cut.zero == 3:
         kinds.append(("all-gather", ELEMENT_BYTES, True))
     times = cut.num_microbatches if cut.zero == 3 else 1.0
