@@ -148,6 +148,8 @@ class StackConf:
     framework: str | None = None
     gemm_efficiency: dict[str, float] = MISSING
     fp8_efficiency: float = 1.0
+    fp8_cast_bytes: float = 4.0
+    fp8_gathers: bool = False
     forward_launch_us: float = 0.0
     backward_launch_us: float = 0.0
     synchronous: bool = False

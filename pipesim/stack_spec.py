@@ -36,6 +36,9 @@ class StackSpec:
     vocabularies on every tensor rank (``logits_gathered``), whether fp8 keeps copies of its own (``fp8_copies``), what
     driver and libraries hold, and the allocator's slack over what is asked for.
 
+    fp8: bytes moved to bring one element of a product's operand to it (``fp8_cast_bytes``), and whether operands are
+    brought to it before ranks gather them (``fp8_gathers``).
+
     ``own_runs`` counts by chip the different runs of one's own that ``experiment=calibrate`` fitted the constants to, and
     ``own_reasons`` are those of ``calibrate.intervals.REASONS`` that all of these runs had: intervals are narrower for them.
     """
@@ -45,6 +48,8 @@ class StackSpec:
     framework: str | None = None
     gemm_efficiency: Mapping[str, float] = field(hash=False)
     fp8_efficiency: float = 1.0
+    fp8_cast_bytes: float = 4.0
+    fp8_gathers: bool = False
     forward_launch_s: float = 0.0
     backward_launch_s: float = 0.0
     synchronous: bool = False
@@ -100,7 +105,7 @@ class StackSpec:
             "device_context_gb": self.device_context_bytes / 1e9,
         }  # fmt: skip
         moved = (
-            "norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "norm_kept_bytes", "gathered_kept_bytes",
+            "fp8_cast_bytes", "norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "norm_kept_bytes", "gathered_kept_bytes",
             "logits_held_bytes",
         )  # fmt: skip
         checks.not_negative(**human, **{name: getattr(self, name) for name in moved})

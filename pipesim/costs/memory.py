@@ -108,6 +108,11 @@ def narrow_copies(cut: Cut, stack: StackSpec) -> bool:
     return cut.precision == "fp8" and stack.fp8_copies
 
 
+def gathered_element_bytes(cut: Cut, stack: StackSpec) -> int:
+    """Of an element that ranks gather to multiply it: sequence parallelism's activations, the weights that ZeRO divides."""
+    return NARROW_BYTES if cut.precision == "fp8" and stack.fp8_gathers else ELEMENT_BYTES
+
+
 def _input_bytes(cut: Cut, stack: StackSpec) -> int:
     """Bytes of an element of what a matrix multiplies."""
     return NARROW_BYTES if narrow_copies(cut, stack) else ELEMENT_BYTES

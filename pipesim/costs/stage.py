@@ -15,7 +15,7 @@ from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.compute import BlockSeconds, Parts
 from pipesim.costs.cut import Cut
-from pipesim.costs.memory import ELEMENT_BYTES
+from pipesim.costs.memory import ELEMENT_BYTES, gathered_element_bytes
 from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, StackSpec
 
 
@@ -99,7 +99,7 @@ def stage_seconds(
     for count, moe in ((stages.dense, False), (stages.moe, True)):
         if count.any():
             seconds = compute.layer_seconds(model, cut, on, moe=moe)
-            ways = layer_collectives(model, cluster, costs, cut, moe=moe)
+            ways = layer_collectives(model, cluster, costs, stack, cut, moe=moe)
             hiding = (seconds.forward.attention_s, seconds.input_grad.attention_s)
             forward_talk, backward_talk = (
                 layer_communication_s(way, stack, cut, s) for way, s in zip(ways, hiding, strict=True)
@@ -118,7 +118,7 @@ def recomputed_share(cut: Cut, stages: Stages) -> FloatArray:
 
 
 def layer_collectives(
-    model: ModelSpec, cluster: ClusterSpec, costs: CostConstants, cut: Cut, *, moe: bool
+    model: ModelSpec, cluster: ClusterSpec, costs: CostConstants, stack: StackSpec, cut: Cut, *, moe: bool
 ) -> tuple[list[Collective], list[Collective]]:
     """What one layer exchanges for one micro-batch, forward and backward.
 
@@ -126,13 +126,16 @@ def layer_collectives(
     parallelism splits each into (Korthikanti et al. 2022, section 4.2.2); each direction. cp: keys and values go once
     around the ring, and twice backward, with their gradients (Liu et al., "Ring Attention", 2023); or all-to-alls of
     queries, keys, values and outputs (Jacobs et al., "DeepSpeed Ulysses", 2023). ep: tokens to their experts and back.
-    Experts that are cut by t gather each copy of a token from the ranks of sequence parallelism, and no computing hides
-    that.
+    Experts that are cut by t gather each copy of a token from the ranks of sequence parallelism, in 16 bits, and no
+    computing hides that.
     """
     activation_bytes = cut.tokens * model.hidden * ELEMENT_BYTES
     tensor = topology.group(cluster, costs, [(cut.t, cut.stride("t"))], cut.gpus, "tp")
     kinds = ("all-gather", "reduce-scatter") if cut.sequence_parallel else ("all-reduce",)
-    forward = [Collective("tp", kind, tensor, activation_bytes, 1.0 if moe else 2.0) for kind in kinds]
+    narrow = gathered_element_bytes(cut, stack) / ELEMENT_BYTES
+    sent_bytes = [activation_bytes * (narrow if kind == "all-gather" else 1.0) for kind in kinds]
+    times = 1.0 if moe else 2.0
+    forward = [Collective("tp", kind, tensor, each, times) for kind, each in zip(kinds, sent_bytes, strict=True)]
     if moe:
         copies_bytes = activation_bytes * mlp_copies(model, cut)
         forward += [Collective("tp", kind, tensor, copies_bytes, 1.0, hidden=False) for kind in kinds]

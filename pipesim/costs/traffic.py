@@ -24,7 +24,7 @@ def of_layers(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> list[
     again = recomputed_share(cut, stages) * (cut.recompute == "full")
     for layers, moe in ((stages.dense, False), (stages.moe, True)):
         if layers.any():
-            forward, backward = layer_collectives(model, point.cluster, point.costs, cut, moe=moe)
+            forward, backward = layer_collectives(model, point.cluster, point.costs, point.stack, cut, moe=moe)
             for way, runs in ((forward, 1 + again), (backward, np.ones_like(again))):
                 found += [each._replace(times=each.times * (layers * runs)) for each in way]
     return found
