@@ -173,6 +173,8 @@ class StackConf:
     gathered_kept_bytes: float = 0.0
     logits_held_bytes: float = 0.0
     logits_gathered: bool = False
+    logits_shared_bytes: float = 0.0
+    fsdp: bool = False
     fp8_copies: bool = False
     device_context_gb: float = 0.0
     slack: float = 0.0

@@ -33,7 +33,8 @@ class StackSpec:
 
     Memory: bytes of gradients held and sent per parameter, activations over what is counted, bytes kept per hidden
     element by norms and, in runs without a pipeline, of what sequence parallelism gathers, bytes per logit, whole
-    vocabularies on every tensor rank (``logits_gathered``), whether fp8 keeps copies of its own (``fp8_copies``), what
+    vocabularies on every tensor rank (``logits_gathered``) or bytes more where these share them (``logits_shared_bytes``),
+    whether ZeRO-3 is PyTorch's FSDP (``fsdp``: shards in fp32 alone, both ends of the model whole all along), whether fp8 keeps copies of its own (``fp8_copies``), what
     driver and libraries hold, and the allocator's slack over what is asked for.
 
     fp8: bytes moved to bring one element of a product's operand to it (``fp8_cast_bytes``), and whether operands are
@@ -73,6 +74,8 @@ class StackSpec:
     gathered_kept_bytes: float = 0.0
     logits_held_bytes: float = 0.0
     logits_gathered: bool = False
+    logits_shared_bytes: float = 0.0
+    fsdp: bool = False
     fp8_copies: bool = False
     device_context_bytes: float = 0.0
     slack: float = 0.0
@@ -106,7 +109,7 @@ class StackSpec:
         }  # fmt: skip
         moved = (
             "fp8_cast_bytes", "norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "norm_kept_bytes", "gathered_kept_bytes",
-            "logits_held_bytes",
+            "logits_held_bytes", "logits_shared_bytes",
         )  # fmt: skip
         checks.not_negative(**human, **{name: getattr(self, name) for name in moved})
         checks.done()

@@ -51,7 +51,7 @@ VERSIONS = 0.03
 """How far step times of one configuration lie apart across software versions, as a standard deviation: repeats in the
 packaged tables differ by 3 % and more, within a study by 0.5 % at most."""
 
-STATED = ("gradient_bytes", "reduce_bytes", "logits_gathered", "fp8_copies", "fp8_gathers", "synchronous")
+STATED = ("gradient_bytes", "reduce_bytes", "logits_gathered", "fp8_copies", "fp8_gathers", "fsdp", "synchronous")
 """What a stack is known to do, which no calibration finds."""
 
 _NORMAL_90 = 1.645
