@@ -31,11 +31,11 @@ class StackSpec:
     divide; ``gather_interference`` is what hidden ZeRO-3 gathering still costs. ``blocking_hops``: a rank stands still
     while it hands its result on, which takes ``hop_start_s`` before bytes flow. ``step_s`` is spent once a step.
 
-    Memory: bytes of gradients held and sent per parameter, activations over what is counted, bytes kept per hidden
-    element by norms and, in runs without a pipeline, of what sequence parallelism gathers, bytes per logit, whole
-    vocabularies on every tensor rank (``logits_gathered``) or bytes more where these share them (``logits_shared_bytes``),
-    whether ZeRO-3 is PyTorch's FSDP (``fsdp``: shards in fp32 alone, both ends of the model whole all along), whether fp8 keeps copies of its own (``fp8_copies``), what
-    driver and libraries hold, and the allocator's slack over what is asked for.
+    Memory: bytes of gradients held and sent per parameter, activations over what is counted, bytes kept per hidden element
+    by norms and, in runs without a pipeline, of what sequence parallelism gathers, bytes per logit, whole vocabularies on
+    every tensor rank (``logits_gathered``) or bytes more where these share them (``logits_shared_bytes``), whether ZeRO-3
+    is PyTorch's FSDP (``fsdp``: shards in fp32 alone, both ends of the model whole all along), whether fp8 keeps copies of
+    its own (``fp8_copies``), what driver and libraries hold, and the allocator's slack over what is asked for.
 
     fp8: bytes moved to bring one element of a product's operand to it (``fp8_cast_bytes``), and whether operands are
     brought to it before ranks gather them (``fp8_gathers``).
@@ -108,8 +108,8 @@ class StackSpec:
             "device_context_gb": self.device_context_bytes / 1e9,
         }  # fmt: skip
         moved = (
-            "fp8_cast_bytes", "norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "norm_kept_bytes", "gathered_kept_bytes",
-            "logits_held_bytes", "logits_shared_bytes",
+            "fp8_cast_bytes", "norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "norm_kept_bytes",
+            "gathered_kept_bytes", "logits_held_bytes", "logits_shared_bytes",
         )  # fmt: skip
         checks.not_negative(**human, **{name: getattr(self, name) for name in moved})
         checks.done()

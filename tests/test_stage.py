@@ -256,7 +256,7 @@ def talk(model: ModelSpec, **changes: Any) -> Any:
     chosen = cut(**changes)
     block = compute.layer_seconds(model, chosen, compute.machine(CLUSTER, COSTS, STACK, chosen), moe=bool(model.moe))
     hiding = block.forward.attention_s, block.input_grad.attention_s
-    ways = layer_collectives(model, CLUSTER, COSTS, chosen, moe=bool(model.moe))
+    ways = layer_collectives(model, CLUSTER, COSTS, STACK, chosen, moe=bool(model.moe))
     talks = [layer_communication_s(way, STACK, chosen, s) for way, s in zip(ways, hiding, strict=True)]
     return [{item: float(np.squeeze(each)) for item, each in way.items()} for way in talks]
 
@@ -287,7 +287,7 @@ def test_a_long_attention_hides_the_context_ring() -> None:
 def test_experts_gather_every_copy_of_a_token_where_the_sequence_is_divided() -> None:
     model, quiet = MIXTURE, stack(gemm_efficiency={"default": 1.0}, tp_overlap=0.0)
     costs, chosen = CostConstants(kind="full"), cut(t=4, sequence_parallel=True)
-    ways = (layer_collectives(model, CLUSTER, costs, chosen, moe=moe)[0] for moe in (False, True))
+    ways = (layer_collectives(model, CLUSTER, costs, quiet, chosen, moe=moe)[0] for moe in (False, True))
     tp = [layer_communication_s(way, quiet, chosen, 0.0)["tp"] for way in ways]
     # attention once and the MLP once; with experts two copies and the shared expert's
     latency_s = 3 * CLUSTER.intra_node.latency_s

@@ -68,7 +68,7 @@ def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
     precision = "fp16" if _FP16_SCRIPTS.search(cells["source_group"]) else _precision(cells["precision"])
     changes: dict[str, object] = {}
     if re.search(r"async ?tp", notes.lower()):
-        changes |= {"tp_overlap": stacks["nemo"].tp_overlap}  # cut into chunks like its matrices, and sent as these finish
+        changes["tp_overlap"] = stacks["nemo"].tp_overlap  # both send each chunk as its part of the product is done
     if "rowwise" in cells["precision"]:
         changes |= _ROWWISE
     if notes.startswith("eager;"):

@@ -38,7 +38,8 @@ def exchange(
     ``shared`` are parameters that all d c ranks hold, ``experts`` those of d c / e ranks.
     """
     tables = (stages.embedding + stages.head) * (model.vocab * model.hidden / np.asarray(cut.t))
-    inner, outer = list(_among_shards(point, cut, shared, experts, tables)), list(_among_replicas(point, cut, shared, experts))
+    inner = list(_among_shards(point, cut, shared, experts, tables))
+    outer = list(_among_replicas(point, cut, shared, experts))
     times = cut.zero3_rounds if cut.zero == 3 else 1.0
     last = _last_micro_batches(cut)
     exposed_s, left_s = 0.0 * shared, 0.0 * shared
@@ -67,9 +68,10 @@ def _among_shards(
 ) -> Iterator[_Inner]:
     """Reducing gradients and gathering weights. They take turns on the links.
 
-    Without ZeRO gradients are all-reduced; with it they are reduced to their shard and the updated weights gathered.
-    ZeRO-3 gathers weights forward and backward and reduces gradients for every micro-batch. Source: Rajbhandari et al.
-    2020, section 7. ``tables`` are those of ``shared`` that are gathered in 16 bits whatever the precision. In a pipeline the weights are there until the step ends: gathered once, gradients reduced once.
+    Without ZeRO gradients are all-reduced; with it they are reduced to their shard and the updated weights gathered. ZeRO-3
+    gathers weights forward and backward and reduces gradients for every micro-batch. Source: Rajbhandari et al. 2020,
+    section 7. ``tables`` are those of ``shared`` that are gathered in 16 bits whatever the precision. In a pipeline the
+    weights are there until the step ends: gathered once, gradients reduced once.
     """
     kinds = [("all-reduce", True)]
     if cut.zero:
@@ -124,9 +126,10 @@ def _some(held: FloatArray) -> FloatArray:
 
 
 def _exposed(half_s: FloatArray, window_s: FloatArray, backward: bool, point: Point, cut: Cut) -> FloatArray:
-    """ZeRO-3 fetches the next layer while one runs, so that only what takes longer shows, and some of the rest: both
-    want the memory. In a pipeline nothing hides its gradients: they leave behind the last backward (PyTorch
-    ``pipelining/stage.py``, ``run_post_backward``). Else the stack says which share hides behind the step's last computing, if that is long enough.
+    """ZeRO-3 fetches the next layer while one runs, so that only what takes longer shows, and some of the rest: both want
+    the memory. In a pipeline nothing hides its gradients: they leave behind the last backward (PyTorch
+    ``pipelining/stage.py``, ``run_post_backward``). Else the stack says which share hides behind the step's last computing,
+    if that is long enough.
     """
     hidden = np.minimum(half_s, window_s)
     if cut.zero == 3:

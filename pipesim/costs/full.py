@@ -89,10 +89,11 @@ def _whole_bytes(
 ) -> FloatArray:
     """What ZeRO-3 holds undivided. Without a pipeline, weights of two layers and the gradients of one while it runs a layer
     and fetches the next; FSDP also both ends of the model, from the forward's start to the backward's end, and the buffer
-    in which they arrived (PyTorch ``_fsdp_collectives.py``: it is of another stream, which keeps it). In one, all weights of a stage from their first use to the end of the step, so that no
-    micro-batch fetches them again, and all its gradients until the last micro-batch sends them, beyond the shares that
-    ``memory.state_bytes`` counts. Source: torchtitan ``distributed/fsdp.py`` (no resharding after forward in a pipeline);
-    PyTorch ``pipelining/stage.py`` (neither gradient exchange nor resharding before the last micro-batch).
+    in which they arrived (PyTorch ``_fsdp_collectives.py``: it is of another stream, which keeps it). In one, all weights
+    of a stage from their first use to the end of the step, so that no micro-batch fetches them again, and all its gradients
+    until the last micro-batch sends them, beyond the shares that ``memory.state_bytes`` counts. Source: torchtitan
+    ``distributed/fsdp.py`` (no resharding after forward in a pipeline); PyTorch ``pipelining/stage.py`` (neither gradient
+    exchange nor resharding before the last micro-batch).
     """
     if cut.zero < 3:
         return np.zeros_like(stages.head)

@@ -104,7 +104,8 @@ def stage_seconds(
             forward_talk, backward_talk = (
                 layer_communication_s(way, stack, cut, s) for way, s in zip(ways, hiding, strict=True)
             )
-            talk = (forward_talk, backward_talk)
+            repeated_talk = layer_communication_s(repeated(ways[0], cut), stack, cut, hiding[0])
+            talk = (forward_talk, backward_talk, repeated_talk)
             forward, input_grad, weight_grad, again = _layer(seconds, talk, _host_s(stack, cluster, cut), cut, stack)
             blocks += [(count, (forward, input_grad, weight_grad)), (again_share * count, ({}, again, {}))]
     return StageSeconds(*(_sum([(count, ops[op]) for count, ops in blocks]) for op in range(3)))
@@ -160,6 +161,17 @@ def layer_collectives(
     return forward, backward
 
 
+def repeated(forward: Sequence[Collective], cut: Cut) -> list[Collective]:
+    """What of a layer's forward communication runs again where the layer does: all of it, or where operators are chosen
+    what tensor ranks gather, as only results of products and reductions are kept. Source: torchtitan
+    ``parallelize_llama.py``, 2024, its save list.
+    """
+    if cut.recompute == "full":
+        return list(forward)
+    operators = cut.recompute == "operators"
+    return [each for each in forward if operators and each.dimension == "tp" and each.kind == "all-gather"]
+
+
 def mlp_copies(model: ModelSpec, cut: Cut) -> int:
     """How often a token is gathered from the ranks of sequence parallelism for a layer's experts, shared ones together."""
     if model.moe is None or not cut.sequence_parallel:
@@ -178,7 +190,7 @@ def layer_communication_s(
     for each in way:
         shown = 1 - stack.tp_overlap if each.dimension == "tp" and each.hidden else 1.0
         found[each.dimension] = found.get(each.dimension, 0.0) + shown * each.seconds()
-    if cut.context == "ring":
+    if cut.context == "ring" and "cp" in found:
         found["cp"] = np.maximum(found["cp"] - attention_s, 0.0)
     return found
 
@@ -193,13 +205,13 @@ Items = dict[str, Number]
 
 
 def _layer(
-    block: BlockSeconds, talk: tuple[Items, Items], host_s: Sequence[Number], cut: Cut, stack: StackSpec
+    block: BlockSeconds, talk: tuple[Items, Items, Items], host_s: Sequence[Number], cut: Cut, stack: StackSpec
 ) -> tuple[Items, Items, Items, Items]:
     """One layer's items for F, I and W, and what its backward adds where the layer runs again.
 
     ``host_s`` is what the host needs to launch the kernels of each; they take at least as long.
     """
-    forward_talk, backward_talk = talk
+    forward_talk, backward_talk, repeated_talk = talk
     forward = _items(block.forward) | forward_talk
     input_grad = _items(block.input_grad) | backward_talk
     weight_grad = _items(block.weight_grad)
@@ -209,9 +221,9 @@ def _layer(
         return forward, input_grad, weight_grad, {"recompute": block.forward.attention_s}
     if cut.recompute == "operators":
         half = block.forward.matmul_s / 2 + block.forward.elementwise_s
-        return forward, input_grad, weight_grad, {"recompute": half}
+        return forward, input_grad, weight_grad, {"recompute": half} | repeated_talk
     again: Items = {"recompute": sum(_items(block.forward).values()) + forward["launch"]}
-    return forward, input_grad, weight_grad, again | forward_talk
+    return forward, input_grad, weight_grad, again | repeated_talk
 
 
 def _host_s(stack: StackSpec, cluster: ClusterSpec, cut: Cut) -> tuple[Number, Number, Number]:
