@@ -251,6 +251,26 @@ def test_sequence_parallelism_sends_as_much_as_tensor_parallelism_alone() -> Non
     )
 
 
+def test_gathers_in_fp8_carry_one_byte_an_element_and_reductions_two() -> None:
+    narrow = dataclasses.replace(STACK, fp8_gathers=True)
+    asked = cut(t=4, sequence_parallel=True, precision="fp8")
+    sent = [
+        {each.kind: each.message_bytes / 4096**2 for each in way}
+        for on in (STACK, narrow)
+        for way in layer_collectives(gpt(), CLUSTER, COSTS, on, asked, moe=False)
+    ]
+    assert [(way["all-gather"], way["reduce-scatter"]) for way in sent] == [(2, 2), (2, 2), (1, 2), (1, 2)]
+    wide = layer_collectives(gpt(), CLUSTER, COSTS, narrow, dataclasses.replace(asked, precision="bf16"), moe=False)
+    assert wide == layer_collectives(gpt(), CLUSTER, COSTS, STACK, asked, moe=False)
+
+
+def test_per_operator_checkpointing_gathers_again_but_reduces_once() -> None:
+    plain, again = (one_layer(gpt(), recompute=each, t=4, sequence_parallel=True) for each in ("none", "operators"))
+    # a gather is half of what a layer sends: two forward, two backward, two for the forward that runs again
+    assert again[1]["tp"] == pytest.approx(1.5 * plain[1]["tp"], rel=1e-12)
+    assert again[0]["tp"] == plain[0]["tp"]
+
+
 def talk(model: ModelSpec, **changes: Any) -> Any:
     """Seconds of one layer's communication, forward and backward."""
     chosen = cut(**changes)
