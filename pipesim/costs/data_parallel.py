@@ -128,7 +128,7 @@ def _some(held: FloatArray) -> FloatArray:
 def _exposed(half_s: FloatArray, window_s: FloatArray, backward: bool, point: Point, cut: Cut) -> FloatArray:
     """ZeRO-3 fetches the next layer while one runs, so that only what takes longer shows, and some of the rest: both want
     the memory. In a pipeline nothing hides its gradients: they leave behind the last backward (PyTorch
-    ``pipelining/stage.py``, ``run_post_backward``). Else the stack says which share hides behind the step's last computing,
+    ``pipelining/stage.py``, ``perform_reduce_grad``). Else the stack says which share hides behind the step's last computing,
     if that is long enough.
     """
     hidden = np.minimum(half_s, window_s)
