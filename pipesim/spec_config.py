@@ -148,6 +148,8 @@ class StackConf:
     framework: str | None = None
     gemm_efficiency: dict[str, float] = MISSING
     fp8_efficiency: float = 1.0
+    fp8_cast_bytes: float = 4.0
+    fp8_gathers: bool = False
     forward_launch_us: float = 0.0
     backward_launch_us: float = 0.0
     synchronous: bool = False
@@ -173,6 +175,8 @@ class StackConf:
     gathered_kept_bytes: float = 0.0
     logits_held_bytes: float = 0.0
     logits_gathered: bool = False
+    logits_shared_bytes: float = 0.0
+    fsdp: bool = False
     fp8_copies: bool = False
     device_context_gb: float = 0.0
     slack: float = 0.0

@@ -36,10 +36,14 @@ class StackSpec:
     For each parameter and micro-batch ``accumulation_bytes`` move to add its gradient to those of earlier micro-batches,
     in kernels of their own; with 0 the product that makes the gradient reads and writes the sum.
 
-    Memory: bytes of gradients held and sent per parameter, activations over what is counted, bytes kept per hidden
-    element by norms and, in runs without a pipeline, of what sequence parallelism gathers, bytes per logit, whole
-    vocabularies on every tensor rank (``logits_gathered``), whether fp8 keeps copies of its own (``fp8_copies``), what
-    driver and libraries hold, and the allocator's slack over what is asked for.
+    Memory: bytes of gradients held and sent per parameter, activations over what is counted, bytes kept per hidden element
+    by norms and, in runs without a pipeline, of what sequence parallelism gathers, bytes per logit, whole vocabularies on
+    every tensor rank (``logits_gathered``) or bytes more where these share them (``logits_shared_bytes``), whether ZeRO-3
+    is PyTorch's FSDP (``fsdp``: shards in fp32 alone, both ends of the model whole all along), whether fp8 keeps copies of
+    its own (``fp8_copies``), what driver and libraries hold, and the allocator's slack over what is asked for.
+
+    fp8: bytes moved to bring one element of a product's operand to it (``fp8_cast_bytes``), and whether operands are
+    brought to it before ranks gather them (``fp8_gathers``).
 
     ``own_runs`` counts by chip the different runs of one's own that ``experiment=calibrate`` fitted the constants to, and
     ``own_reasons`` are those of ``calibrate.intervals.REASONS`` that all of these runs had: intervals are narrower for them.
@@ -50,6 +54,8 @@ class StackSpec:
     framework: str | None = None
     gemm_efficiency: Mapping[str, float] = field(hash=False)
     fp8_efficiency: float = 1.0
+    fp8_cast_bytes: float = 4.0
+    fp8_gathers: bool = False
     forward_launch_s: float = 0.0
     backward_launch_s: float = 0.0
     synchronous: bool = False
@@ -75,6 +81,8 @@ class StackSpec:
     gathered_kept_bytes: float = 0.0
     logits_held_bytes: float = 0.0
     logits_gathered: bool = False
+    logits_shared_bytes: float = 0.0
+    fsdp: bool = False
     fp8_copies: bool = False
     device_context_bytes: float = 0.0
     slack: float = 0.0
@@ -107,8 +115,8 @@ class StackSpec:
             "device_context_gb": self.device_context_bytes / 1e9,
         }  # fmt: skip
         moved = (
-            "norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "accumulation_bytes", "norm_kept_bytes",
-            "gathered_kept_bytes", "logits_held_bytes",
+            "fp8_cast_bytes", "norm_bytes", "mlp_bytes", "logits_bytes", "optimizer_bytes", "accumulation_bytes",
+            "norm_kept_bytes", "gathered_kept_bytes", "logits_held_bytes", "logits_shared_bytes",
         )  # fmt: skip
         checks.not_negative(**human, **{name: getattr(self, name) for name in moved})
         checks.done()

@@ -124,7 +124,9 @@ def test_gathered_keys_and_values_hide_behind_nothing() -> None:
 
 def test_each_rank_that_attends_to_its_heads_needs_one_head_of_keys() -> None:
     # 32 heads of queries and 2 of keys over t x c = 8: of 4 heads of queries each, and of 1 of keys, copied
-    forward, _ = layer_collectives(gpt(kv_heads=2), cluster(), COSTS, cut(t=2, c=4, context="ulysses"), moe=False)
+    forward, _ = layer_collectives(
+        gpt(kv_heads=2), cluster(), COSTS, stack(), cut(t=2, c=4, context="ulysses"), moe=False
+    )
     queries, keys = (each for each in forward if each.dimension == "cp")
     tokens_bytes = 2 * 2048 / 4 * 128 * 2
     assert queries.message_bytes == 16 * tokens_bytes

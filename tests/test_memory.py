@@ -216,6 +216,21 @@ def test_logits_are_shared_by_tensor_parallelism() -> None:
     assert logits_bytes(gpt(), asked, stack(logits_held_bytes=8, logits_gathered=True)) == 8 * 4096 * 51200
 
 
+def test_logits_that_ranks_share_may_take_more_for_each() -> None:
+    dear = stack(logits_held_bytes=12, logits_shared_bytes=4)
+    assert logits_bytes(gpt(), cut(t=1, micro_batch=2), dear) == 12 * 4096 * 51200
+    assert logits_bytes(gpt(), cut(t=4, micro_batch=2), dear) == 16 * 4096 * 51200 / 4
+
+
+@pytest.mark.parametrize(("zero", "total"), [(2, 2 + 16 / 8), (3, 16 / 8)])
+def test_fsdp_shards_fp32_weights_that_are_the_master_copy(zero: int, total: float) -> None:
+    # torch's FSDP keeps no 16-bit shard: 4 for the weight, 4 for its gradient, 8 for Adam's moments; below ZeRO-3 all alike
+    held = state_bytes(1e9, 8, zero, 4, fsdp=True)
+    assert sum(held.values()) == total * 1e9
+    if zero == 3:
+        assert held == {"weights": 5e8, "gradients": 5e8, "optimizer": 1e9}
+
+
 @LAW
 @given(parameters=st.integers(1, 10**12), shards=st.integers(1, 4096), gradient_bytes=st.sampled_from([2, 4, 6]))
 def test_without_zero_a_parameter_takes_16_bytes_and_what_its_gradient_takes_beyond_2(

@@ -92,6 +92,12 @@ def test_zero_3_in_a_pipeline_holds_a_stage_s_weights_and_sums_of_gradients_undi
     assert alone["buffers_bytes"] < 6 * alone["params_per_gpu"] / 30
 
 
+def test_fsdp_keeps_both_ends_of_the_model_gathered_in_two_copies() -> None:
+    shape: dict[str, Any] = {"t": 1, "d": 8, "zero": 3, "micro_batch": 1, "global_batch": 8}
+    plain, fsdp = (row(*SMALL, **shape, p=1, fsdp=each)["buffers_bytes"] for each in (False, True))
+    assert fsdp - plain == pytest.approx(2 * 2 * 2 * 32000 * 4096, rel=1e-12)
+
+
 def test_zero_3_on_one_rank_of_a_pipeline_gathers_nothing() -> None:
     assert row(*SMALL, t=1, p=4, d=1, zero=3, micro_batch=1, global_batch=8)["buffers_bytes"] == 0
 

@@ -251,12 +251,32 @@ def test_sequence_parallelism_sends_as_much_as_tensor_parallelism_alone() -> Non
     )
 
 
+def test_gathers_in_fp8_carry_one_byte_an_element_and_reductions_two() -> None:
+    narrow = dataclasses.replace(STACK, fp8_gathers=True)
+    asked = cut(t=4, sequence_parallel=True, precision="fp8")
+    sent = [
+        {each.kind: each.message_bytes / 4096**2 for each in way}
+        for on in (STACK, narrow)
+        for way in layer_collectives(gpt(), CLUSTER, COSTS, on, asked, moe=False)
+    ]
+    assert [(way["all-gather"], way["reduce-scatter"]) for way in sent] == [(2, 2), (2, 2), (1, 2), (1, 2)]
+    wide = layer_collectives(gpt(), CLUSTER, COSTS, narrow, dataclasses.replace(asked, precision="bf16"), moe=False)
+    assert wide == layer_collectives(gpt(), CLUSTER, COSTS, STACK, asked, moe=False)
+
+
+def test_per_operator_checkpointing_gathers_again_but_reduces_once() -> None:
+    plain, again = (one_layer(gpt(), recompute=each, t=4, sequence_parallel=True) for each in ("none", "operators"))
+    # a gather is half of what a layer sends: two forward, two backward, two for the forward that runs again
+    assert again[1]["tp"] == pytest.approx(1.5 * plain[1]["tp"], rel=1e-12)
+    assert again[0]["tp"] == plain[0]["tp"]
+
+
 def talk(model: ModelSpec, **changes: Any) -> Any:
     """Seconds of one layer's communication, forward and backward."""
     chosen = cut(**changes)
     block = compute.layer_seconds(model, chosen, compute.machine(CLUSTER, COSTS, STACK, chosen), moe=bool(model.moe))
     hiding = block.forward.attention_s, block.input_grad.attention_s
-    ways = layer_collectives(model, CLUSTER, COSTS, chosen, moe=bool(model.moe))
+    ways = layer_collectives(model, CLUSTER, COSTS, STACK, chosen, moe=bool(model.moe))
     talks = [
         layer_communication_s(way, STACK, chosen, attention_s, backward=backward)
         for way, attention_s, backward in zip(ways, hiding, (False, True), strict=True)
@@ -276,7 +296,7 @@ def test_keys_and_values_go_once_around_the_context_ring_and_twice_backward() ->
     chosen = cut(c=4, seq_length=16)
     each = 8 * 2 * 4096 * 2
     assert float(np.squeeze(key_value_bytes(gpt(), chosen))) == each
-    ways = layer_collectives(gpt(), CLUSTER, COSTS, chosen, moe=False)
+    ways = layer_collectives(gpt(), CLUSTER, COSTS, STACK, chosen, moe=False)
     forward, backward = (
         float(np.squeeze(layer_communication_s(way, STACK, chosen, 0.0, backward=is_backward)["cp"]))
         for way, is_backward in zip(ways, (False, True), strict=True)
@@ -293,7 +313,7 @@ def test_a_long_attention_hides_the_context_ring() -> None:
 def test_experts_gather_every_copy_of_a_token_where_the_sequence_is_divided() -> None:
     model, quiet = MIXTURE, stack(gemm_efficiency={"default": 1.0}, tp_overlap=0.0)
     costs, chosen = CostConstants(kind="full"), cut(t=4, sequence_parallel=True)
-    ways = (layer_collectives(model, CLUSTER, costs, chosen, moe=moe)[0] for moe in (False, True))
+    ways = (layer_collectives(model, CLUSTER, costs, quiet, chosen, moe=moe)[0] for moe in (False, True))
     tp = [layer_communication_s(way, quiet, chosen, 0.0)["tp"] for way in ways]
     # attention once and the MLP once; with experts two copies and the shared expert's
     latency_s = 3 * CLUSTER.intra_node.latency_s

@@ -149,6 +149,20 @@ def test_data_ranks_exchange_what_their_zero_stage_says(zero: int, expected: lis
     ]
 
 
+@pytest.mark.parametrize("m", [1, 4])
+def test_zero_3_in_a_pipeline_exchanges_once_a_step(m: int) -> None:
+    # stages stay whole until the step ends: one gather, and one reduction after the last micro-batch
+    found = of("dp", *SMALL, t=1, p=2, d=8, zero=3, micro_batch=1, global_batch=8 * m)
+    assert [line[:5] for line in found] == [["reduce-scatter", 8, False, 1, 1], ["all-gather", 8, False, 1, 1]]
+
+
+def test_zero_3_gathers_layers_in_fp8_and_tables_in_16_bits() -> None:
+    found = of("dp", *SMALL, "cluster=dgx_h100", t=1, p=1, d=16, zero=3, micro_batch=1, global_batch=16,
+               precision="fp8", fp8_gathers=True)  # fmt: skip
+    tables = 2 * 32000 * 4096
+    assert [line[5] for line in found] == [pytest.approx(4 * PARAMS), pytest.approx(PARAMS + tables)]
+
+
 def test_hsdp_shards_inside_a_node_and_reduces_between_nodes() -> None:
     # 4 nodes of 8 shards: within NVLink for each of 2 micro-batches; each rank's eighth once over the network, 8 at once
     found = of("dp", *SMALL, t=1, p=1, d=32, zero=3, shard=8, micro_batch=1, global_batch=64)

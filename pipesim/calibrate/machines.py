@@ -18,6 +18,7 @@ _CHIPS = (  # a pattern of the row's gpu column, the cluster that has such GPUs
 )
 
 _MEMORY_GB = re.compile(r"-(\d+)G\b")
+_WATTS = re.compile(r"-(\d+)W\b")
 _HBM_TB_PER_S = re.compile(r"([\d.]+) ?TB/s")
 _PORTS = re.compile(r"(\d+) ?x ?(\d+) ?Gb")
 _PER_GPU = re.compile(r"(\d+) ?Gb/s\S* (?:CX-7 )?(?:per GPU|CX-7 per GPU)")
@@ -40,10 +41,20 @@ def cluster_of(row: Mapping[str, str], clusters: Mapping[str, ClusterSpec]) -> C
         changes["memory_bytes"] = float(found[1]) * 1e9
     if found := _HBM_TB_PER_S.search(gpu):
         changes["hbm_bytes_per_s"] = float(found[1]) * 1e12
+    if (found := _WATTS.search(gpu)) and base.watts_per_gpu:
+        changes |= {"watts_per_gpu": float(found[1]), "peak_flops_per_s": _held_back(base, float(found[1]))}
     network = _network_bytes_per_s(f"{row['internode_net']}; {row['notes']}", per_node)
     if network is not None:
         changes["inter_node"] = LinkSpec(bandwidth_bytes_per_s=network, latency_s=base.inter_node.latency_s)
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def _held_back(base: ClusterSpec, watts: float) -> dict[str, float]:
+    """Peaks under another limit of power. What switches draws C V² f, and voltage rises with frequency: the clock goes with
+    the cube root of power. Source: Weste and Harris, "CMOS VLSI Design", 4th edition, section 5.2.
+    """
+    clock = (watts / base.watts_per_gpu) ** (1 / 3) if base.watts_per_gpu else 1.0
+    return {precision: peak * clock for precision, peak in base.peak_flops_per_s.items()}
 
 
 def _named_machine(row: Mapping[str, str]) -> str | None:

@@ -46,6 +46,16 @@ _FP16_SCRIPTS = re.compile(r"ZeroBubble|VocabParallel")
 and ``pretrain_gpt.sh``)."""
 
 
+_ROWWISE = {"fp8_gathers": False, "fp8_cast_bytes": 8.0}
+"""A scale for each row of what is multiplied: rows of the one product are columns of another, so that each operand is cast
+twice, reading and writing 2 + 1 bytes, and read once more for the largest values of its columns; what is gathered stays in
+16 bits, whose scales no rank knows alone. Source: torchao ``float8/config.py``, recipe "rowwise"."""
+
+_EAGER = {"norm_bytes": 93.0}
+"""Without a compiler each operation is a kernel: a norm moves 28 bytes (cast 6, square and mean 4, scale 8, cast 6, weight
+4), two of them; a residual 6, two of them; positions 20 for queries and 5 for keys, in fp32."""
+
+
 class Recipe(NamedTuple):
     stack: StackSpec
     training: Training
@@ -61,6 +71,12 @@ def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
     notes, said = cells["notes"], cells["schedule"].lower()
     precision = "fp16" if _FP16_SCRIPTS.search(cells["source_group"]) else _precision(cells["precision"])
     changes: dict[str, object] = {}
+    if re.search(r"async ?tp", notes.lower()):
+        changes["tp_overlap"] = stacks["nemo"].tp_overlap  # both send each chunk as its part of the product is done
+    if "rowwise" in cells["precision"]:
+        changes |= _ROWWISE
+    if notes.startswith("eager;"):
+        changes |= _EAGER
     if "RMS kernel" in notes:
         changes |= {"norm_bytes": 47.0, "norm_kept_bytes": min(stack.norm_kept_bytes, 6.0)}
     if stack.name in MEGATRON and precision == "fp16":
@@ -70,7 +86,7 @@ def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
         changes |= {"reduce_bytes": 2, "gradient_bytes": 2}
     again, layers = _recompute(cells)
     training = Training(
-        micro_batch=int(float(cells["micro_batch"])),
+        micro_batch=_micro_batch(cells, stack.name),
         global_batch=int(float(cells["global_batch"])),
         seq_length=int(float(cells["seq_len"])),
         precision=precision,  # type: ignore[arg-type]
@@ -114,13 +130,30 @@ def contradicts_its_stages(point: Point, notes: str) -> bool:
 def stack_name(cells: Mapping[str, str]) -> str:
     """Early NeMo on A100 is taken for Megatron-LM: even later configs of its launcher for these models (NeMo-Framework-Launcher,
     conf/training/gpt3/5b.yaml and 175b.yaml) name the fused softmax and leave Transformer Engine and its overlap off.
+    Megatron-LM in fp8 is taken for NeMo: it has fp8 from Transformer Engine alone, with the same kernels.
     """
     words = f"{cells['stack']} {cells['zero_stage_or_fsdp']}"
     if "deepspeed" in words and "JZ" in f"{cells['internode_net']} {cells['notes']}":
         return "megatron_deepspeed" if "LAUNCH_BLOCKING=0" in cells["notes"] else "bigscience"
+    if "JAX/XLA" in cells["notes"]:
+        raise ValueError("stack: JAX is none that we know")
+    if "fp8" in cells["precision"] and "megatron-lm" in words:
+        return "nemo"
     if "nemo" in words and "A100" in cells["gpu"] and int(float(cells["year"] or 2024)) < 2024:
         return "megatron_lm"
     return next((name for pattern, name in _STACKS if re.search(pattern, words)), "megatron_lm")
+
+
+def _micro_batch(cells: Mapping[str, str], stack: str) -> int:
+    """As given; where torchtitan's was only inferred, what it does unless told: as many micro-batches as the pipeline has
+    ranks. Source: torchtitan ``pipelining_utils.py``, 2024, ``pipeline_parallel_microbatches``.
+    """
+    given, p = int(float(cells["micro_batch"])), int(float(cells["pp"]))
+    if stack != "torchtitan" or p == 1 or "micro_batch=" not in cells["inferred"]:
+        return given
+    others = int(float(cells["tp"])) * p * int(float(cells["cp"] or "1"))
+    sequences, rest = divmod(int(float(cells["global_batch"])) * others, int(float(cells["n_gpus"])) * p)
+    return given if rest or not sequences else sequences
 
 
 def _precision(said: str) -> str:

@@ -52,8 +52,8 @@ VERSIONS = 0.03
 packaged tables differ by 3 % and more, within a study by 0.5 % at most."""
 
 STATED = (
-    "gradient_bytes", "accumulation_bytes", "reduce_bytes", "reduces_whole", "logits_gathered", "fp8_copies",
-    "synchronous",
+    "gradient_bytes", "accumulation_bytes", "reduce_bytes", "reduces_whole", "logits_gathered", "fp8_copies", "fp8_gathers",
+    "fsdp", "synchronous",
 )  # fmt: skip
 """What a stack is known to do, which no calibration finds."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -208,7 +209,9 @@ def _layout(cells: Cells, zero: int) -> ParallelLayout:
     d = gpus // (t * p * c)
     found = re.search(r"FSDP2 (?:\(ZeRO-3\) )?(\d+)$|FSDP=(\d+)$", cells["zero_stage_or_fsdp"])
     shard = int(found[1] or found[2]) * c if found else None
-    e = min(_whole(cells["ep"] or "1"), d * c)
+    experts = 1 if cells["moe_experts"] in ("", "n/a") else _whole(cells["moe_experts"])
+    spread = math.gcd(experts, d * c)  # unsaid: over as many ranks as there are
+    e = min(_whole(cells["ep"]), d * c) if cells["ep"] else spread
     v = _whole(cells["vpp"]) if cells["vpp"] and p > 1 and _whole(cells["vpp"]) > 1 else None
     return ParallelLayout(
         t=t, p=p, d=d, c=c, e=e, v=v, zero=zero, shard=shard if shard and shard < d * c else None,

@@ -55,13 +55,18 @@ ELEMENT_BYTES = 2
 BALANCE = 312e12 / 2039e9
 """FLOPs for each byte of an A100 80GB (its datasheet): what ``gemm_inner_half_dim`` was fitted to."""
 
-CAST_BYTES = 4.0
-"""An activation is read at 2 bytes and written at 1, twice: tensor cores of fp8 take both operands with the inner dimension
-last, so that backward needs it transposed. Source: NVIDIA, Transformer Engine's user guide, "Using FP8".
+TRANSPOSE_BYTES = 2.0
+"""Read and written at one byte: tensor cores of fp8 take both operands with the inner dimension last, so that backward
+needs them transposed. One kernel that casts and transposes moves 4 bytes, 2 read and 1 written twice; one that casts alone
+moves 1 less. Source: NVIDIA, Transformer Engine's user guide, "Using FP8".
 """
 
 PERMUTE_BYTES = 8.0
 """For each element of a token on its way to an expert: read and written sorted by expert, and again in its own order."""
+
+PADDED_BYTES = 8.0
+"""For each element that enters and leaves an expert in fp8: copied to where each expert's rows are a multiple of 16, and
+back. Source: Megatron-Core ``transformer/moe/experts.py``, ``fp8_padding``."""
 
 FLASH_KERNELS = ("flash1", "flash", "flash3")
 
@@ -112,7 +117,7 @@ def machine(cluster: ClusterSpec, costs: CostConstants, stack: StackSpec, cut: C
         costs=costs,
         stack=stack,
         balance=balance(cluster.peak_flops_per_s[cut.precision], cluster.hbm_bytes_per_s),
-        cast_bytes=CAST_BYTES if cut.precision == "fp8" else 0.0,
+        cast_bytes=stack.fp8_cast_bytes if cut.precision == "fp8" else 0.0,
     )
 
 
@@ -283,30 +288,43 @@ def _merging_s(model: ModelSpec, cut: Cut, on: Machine) -> tuple[Number, Number]
 def _elementwise_s(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> Number:
     """Norms, residuals, activations and the way of tokens to their experts and back, by the bytes they move.
 
-    Tokens are sorted by expert before they leave, and where a rank holds several experts again when they arrive.
+    Tokens are sorted by expert before they leave, and where a rank holds several experts again when they arrive; in fp8
+    each of t ranks pads all that its expert works on.
     """
     width: Number = model.ffn
     sorted_width: Number = 0.0
+    padded_width: Number = 0.0
     if moe and model.moe is not None:
         width = model.moe.ffn * (model.moe.top_k + model.moe.shared_experts)
         again = np.asarray(model.moe.experts / cut.e > 1)
         sorted_width = model.moe.top_k * model.hidden * (1 / cut.norm_share + again)
+        padded_width = model.moe.top_k * model.hidden * (on.cast_bytes > 0)
     width = width * (2 if model.gated else 1) / cut.t
     moved = model.hidden / cut.norm_share * on.stack.norm_bytes + width * on.stack.mlp_bytes
-    return cut.tokens * (moved + sorted_width * PERMUTE_BYTES) / on.hbm_bytes_per_s
+    moved = moved + sorted_width * PERMUTE_BYTES + padded_width * PADDED_BYTES
+    return cut.tokens * moved / on.hbm_bytes_per_s
 
 
 def _casts_s(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> tuple[Number, Number]:
-    """Bringing the inputs of products to fp8, and backward the gradients of their outputs; weights stay from step to step."""
-    width_in: Number = 0.0
-    width_out: Number = 0.0
+    """Bringing the inputs of products to fp8, and backward the gradients of their outputs; weights stay from step to step.
+
+    Where sequence parallelism gathers them in fp8, each rank casts its own tokens and transposes all; not so what experts
+    work on, which is sent and gathered in 16 bits.
+    """
+    if not on.cast_bytes:
+        return 0.0, 0.0
+    own = np.asarray(cut.norm_share) * on.stack.fp8_gathers
+    gathered = np.where(own > 1, (on.cast_bytes - 1) / np.maximum(own, 1.0) + TRANSPOSE_BYTES, on.cast_bytes)
     routed = expert_matrices(model) if moe else ()
+    moved_in: Number = 0.0
+    moved_out: Number = 0.0
     for matrix in (*dense_matrices(model, moe), *routed):
         times = model.moe.top_k if model.moe is not None and matrix in routed else 1.0
-        width_in = width_in + times * matrix.inputs / (cut.t if matrix.split == "rows" else 1.0)
-        width_out = width_out + times * matrix.outputs / (cut.t if matrix.split == "columns" else 1.0)
-    each_s = cut.tokens * on.cast_bytes / on.hbm_bytes_per_s
-    return width_in * each_s, width_out * each_s
+        whole = times * (on.cast_bytes if matrix in routed else gathered)
+        split = times * on.cast_bytes / cut.t
+        moved_in = moved_in + matrix.inputs * (split if matrix.split == "rows" else whole)
+        moved_out = moved_out + matrix.outputs * (split if matrix.split == "columns" else whole)
+    return moved_in * cut.tokens / on.hbm_bytes_per_s, moved_out * cut.tokens / on.hbm_bytes_per_s
 
 
 def model_flops_per_token(model: ModelSpec, seq_length: Number, active_matrix_weights: Number) -> Number:

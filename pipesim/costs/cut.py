@@ -61,6 +61,13 @@ class Cut:
         return np.multiply(self.d, self.c)
 
     @property
+    def zero3_rounds(self) -> Number:
+        """How often a step gathers weights and reduces gradients under ZeRO-3: with every micro-batch, but once in a
+        pipeline, whose stages stay whole from their first use to the end of the step (``full._whole_bytes``).
+        """
+        return np.where(np.greater(self.p, 1), 1.0, self.num_microbatches)
+
+    @property
     def shards(self) -> Number:
         """Ranks that share what ZeRO divides."""
         return self.replicas if self.shard is None else self.shard

@@ -11,7 +11,7 @@ from pipesim.costs import topology
 from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.cut import Cut
-from pipesim.costs.memory import ELEMENT_BYTES
+from pipesim.costs.memory import ELEMENT_BYTES, gathered_element_bytes
 from pipesim.costs.stage import Stages, StageSeconds
 from pipesim.costs.topology import Axis
 from pipesim.specs import ModelSpec, Point
@@ -37,11 +37,15 @@ def exchange(
 
     ``shared`` are parameters that all d c ranks hold, ``experts`` those of d c / e ranks.
     """
-    inner, outer = list(_among_shards(point, cut, shared, experts)), list(_among_replicas(point, cut, shared, experts))
-    times = cut.num_microbatches if cut.zero == 3 else 1.0
+    tables = (stages.embedding + stages.head) * (model.vocab * model.hidden / np.asarray(cut.t))
+    inner = list(_among_shards(point, cut, shared, experts, tables))
+    outer = list(_among_replicas(point, cut, shared, experts))
+    times = cut.zero3_rounds if cut.zero == 3 else 1.0
     last = _last_micro_batches(cut)
     exposed_s, left_s = 0.0 * shared, 0.0 * shared
     for backward, window_s in ((False, _stage_s(seconds, 0)), (True, _stage_s(seconds, 1) + _stage_s(seconds, 2))):
+        if backward and cut.zero == 3:
+            window_s = window_s * np.equal(cut.p, 1)
         busy_s = 0.0 * shared + sum(each.collective.seconds() / times for each in inner if each.backward == backward)
         exposed_s = exposed_s + times * _exposed(busy_s, last * window_s, backward, point, cut)
         left_s = np.maximum(last * window_s - busy_s, 0.0)  # of the backward, which is the last in this loop
@@ -59,25 +63,34 @@ class _Inner(NamedTuple):
     backward: bool
 
 
-def _among_shards(point: Point, cut: Cut, shared: FloatArray, experts: FloatArray) -> Iterator[_Inner]:
+def _among_shards(
+    point: Point, cut: Cut, shared: FloatArray, experts: FloatArray, tables: FloatArray
+) -> Iterator[_Inner]:
     """Reducing gradients and gathering weights. They take turns on the links.
 
     Without ZeRO gradients are all-reduced; with it they are reduced to their shard, unless the stack ``reduces_whole``,
     and the updated weights gathered. ZeRO-3 gathers weights forward and backward and reduces gradients for every
-    micro-batch. Source: Rajbhandari et al. 2020, section 7.
+    micro-batch. Source: Rajbhandari et al. 2020, section 7. ``tables`` are those of ``shared`` that are gathered in 16 bits
+    whatever the precision. In a pipeline the weights are there until the step ends: gathered once, gradients reduced once.
     """
-    reduce_bytes = point.stack.reduce_bytes
-    kinds: list[tuple[str, int, bool]] = [("all-reduce", reduce_bytes, True)]
+    kinds = [("all-reduce", True)]
     if cut.zero:
         reduced = "all-reduce" if point.stack.reduces_whole and cut.zero < 3 else "reduce-scatter"
-        kinds = [(reduced, reduce_bytes, True), ("all-gather", ELEMENT_BYTES, False)]
+        kinds = [(reduced, True), ("all-gather", False)]
     if cut.zero == 3:
-        kinds.append(("all-gather", ELEMENT_BYTES, True))
-    times = cut.num_microbatches if cut.zero == 3 else 1.0
+        kinds.append(("all-gather", True))
+    element_bytes = gathered_element_bytes(cut, point.stack)
+    times = cut.zero3_rounds if cut.zero == 3 else 1.0
     for held, shards, _ in _holders(cut, shared, experts):
         group = topology.group(point.cluster, point.costs, shards, cut.gpus)
-        for kind, bytes_each, backward in kinds:
-            yield _Inner(Collective("dp", kind, group, held * bytes_each, times * _some(held)), backward)
+        wide = np.minimum(tables, held) if held is shared else 0.0
+        gathered_bytes = held * element_bytes + wide * (ELEMENT_BYTES - element_bytes)
+        for kind, backward in kinds:
+            count = times * _some(held)
+            if kind == "all-gather" and backward:
+                count = count * np.equal(cut.p, 1)
+            message_bytes = gathered_bytes if kind == "all-gather" else held * point.stack.reduce_bytes
+            yield _Inner(Collective("dp", kind, group, message_bytes, count), backward)
 
 
 def _among_replicas(point: Point, cut: Cut, shared: FloatArray, experts: FloatArray) -> Iterator[Collective]:
@@ -114,8 +127,10 @@ def _some(held: FloatArray) -> FloatArray:
 
 
 def _exposed(half_s: FloatArray, window_s: FloatArray, backward: bool, point: Point, cut: Cut) -> FloatArray:
-    """ZeRO-3 fetches the next layer while one runs, so that only what takes longer shows, and some of the rest: both
-    want the memory. Else the stack says which share hides behind the step's last computing, if that is long enough.
+    """ZeRO-3 fetches the next layer while one runs, so that only what takes longer shows, and some of the rest: both want
+    the memory. In a pipeline nothing hides its gradients: they leave behind the last backward (PyTorch
+    ``pipelining/stage.py``, ``perform_reduce_grad``). Else the stack says which share hides behind the step's last computing,
+    if that is long enough.
     """
     hidden = np.minimum(half_s, window_s)
     if cut.zero == 3:

@@ -10,14 +10,14 @@ from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.prices import Prices
 from pipesim.costs.stage import Stages, recomputed_share, stage_seconds
-from pipesim.specs import ModelSpec, Point
+from pipesim.specs import ModelSpec, Point, StackSpec
 
 
 def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
     """``first`` is any of the points: all share its words. ``model`` may be stacked, ``stages`` are kinds of stages."""
     cluster, costs, stack = first.cluster, first.costs, first.stack
     shared, experts = _stage_parameters(model, cut, stages)
-    states = _states(shared, experts, cut, stack.gradient_bytes)
+    states = _states(shared, experts, cut, stack)
     spread = first.layout.spread_vocab
     seconds = vocabulary.added(stage_seconds(model, cluster, costs, stack, cut, stages), first, model, cut, stages)
     hop_bytes = cut.tokens * model.hidden * memory.ELEMENT_BYTES / cut.norm_share
@@ -57,11 +57,11 @@ def price(first: Point, model: ModelSpec, cut: Cut, stages: Stages) -> Prices:
     )
 
 
-def _states(shared: FloatArray, experts: FloatArray, cut: Cut, gradient_bytes: int) -> dict[str, FloatArray]:
+def _states(shared: FloatArray, experts: FloatArray, cut: Cut, stack: StackSpec) -> dict[str, FloatArray]:
     """Experts are divided among fewer ranks: each rank of a group of e holds others."""
     expert_shards = np.maximum(cut.shards / cut.e, 1.0)
-    own = memory.state_bytes(shared, cut.shards, cut.zero, gradient_bytes)
-    routed = memory.state_bytes(experts, expert_shards, cut.zero, gradient_bytes)
+    own = memory.state_bytes(shared, cut.shards, cut.zero, stack.gradient_bytes, stack.fsdp)
+    routed = memory.state_bytes(experts, expert_shards, cut.zero, stack.gradient_bytes, stack.fsdp)
     return {item: np.asarray(own[item] + routed[item]) for item in own}
 
 
@@ -88,10 +88,12 @@ def _whole_bytes(
     point: Point, model: ModelSpec, cut: Cut, stages: Stages, shared: FloatArray, experts: FloatArray
 ) -> FloatArray:
     """What ZeRO-3 holds undivided. Without a pipeline, weights of two layers and the gradients of one while it runs a layer
-    and fetches the next. In one, all weights of a stage from their first use to the end of the step, so that no
-    micro-batch fetches them again, and all its gradients until the last micro-batch sends them, beyond the shares that
-    ``memory.state_bytes`` counts. Source: torchtitan ``distributed/fsdp.py`` (no resharding after forward in a pipeline);
-    PyTorch ``pipelining/stage.py`` (neither gradient exchange nor resharding before the last micro-batch).
+    and fetches the next; FSDP also both ends of the model, from the forward's start to the backward's end, and the buffer
+    in which they arrived (PyTorch ``_fsdp_collectives.py``: it is of another stream, which keeps it). In one, all weights
+    of a stage from their first use to the end of the step, so that no micro-batch fetches them again, and all its gradients
+    until the last micro-batch sends them, beyond the shares that ``memory.state_bytes`` counts. Source: torchtitan
+    ``distributed/fsdp.py`` (no resharding after forward in a pipeline); PyTorch ``pipelining/stage.py`` (neither gradient
+    exchange nor resharding before the last micro-batch).
     """
     if cut.zero < 3:
         return np.zeros_like(stages.head)
@@ -99,6 +101,8 @@ def _whole_bytes(
     layer = parameters.layer_parameters(model, moe)
     one = layer.sharded / cut.t + layer.replicated + layer.expert / np.multiply(cut.t, cut.e)
     passing = 3 * memory.ELEMENT_BYTES * one * (stages.dense + stages.moe > 0)
+    ends = (stages.embedding + stages.head) * (model.vocab * model.hidden / np.asarray(cut.t))
+    passing = passing + 2 * memory.ELEMENT_BYTES * ends * point.stack.fsdp
     elsewhere = shared * (1 - 1 / np.asarray(cut.shards)) + experts * (1 - 1 / np.maximum(cut.shards / cut.e, 1.0))
     accumulated = point.stack.gradient_bytes * elsewhere * np.greater(cut.num_microbatches, 1)
     staying = memory.ELEMENT_BYTES * (shared + experts) + accumulated

@@ -18,6 +18,8 @@ OPTIMIZER_BYTES = 12
 Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, section 3.1.
 """
 
+MASTER_BYTES = 4
+"""Of these the fp32 weight."""
 
 NARROW_BYTES = 1
 """fp8. Source: NVIDIA, Transformer Engine user guide, "Using FP8": each matrix keeps its input in fp8 for the weight's
@@ -25,12 +27,19 @@ gradient, and of its weights, beside the 16-bit ones, an fp8 copy and its transp
 """
 
 
-def state_bytes(parameters: Number, shards: Number, zero: int, gradient_bytes: int) -> dict[str, Number]:
+def state_bytes(
+    parameters: Number, shards: Number, zero: int, gradient_bytes: int, fsdp: bool = False
+) -> dict[str, Number]:
     """Weights, gradients and optimizer state of one rank's parameters, divided over ``shards`` as the ZeRO stage says.
 
     Stage 1 divides the optimizer state, 2 the gradients too, 3 the weights too.
-    Source: Rajbhandari et al. 2020, section 5.
+    Source: Rajbhandari et al. 2020, section 5. PyTorch's FSDP (``fsdp``) divides the fp32 weights, which are the master
+    copy too, and casts what it gathers. Source: Zhao et al., "PyTorch FSDP", VLDB 2023, section 4.4.
     """
+    if fsdp and zero >= 3:
+        weights = {"weights": parameters * MASTER_BYTES / shards}
+        rest = {"optimizer": parameters * (OPTIMIZER_BYTES - MASTER_BYTES) / shards}
+        return weights | {"gradients": parameters * gradient_bytes / shards} | rest
     return {
         "weights": parameters * ELEMENT_BYTES / (shards if zero >= 3 else 1),
         "gradients": parameters * gradient_bytes / (shards if zero >= 2 else 1),
@@ -96,7 +105,10 @@ def context_bytes(model: ModelSpec, cut: Cut) -> Number:
 
 def logits_bytes(model: ModelSpec, cut: Cut, stack: StackSpec) -> Number:
     """Logits, their softmax and their gradient of one micro-batch, on the stage with the head."""
-    return stack.logits_held_bytes * cut.tokens * model.vocab / (1.0 if stack.logits_gathered else cut.t)
+    if stack.logits_gathered:
+        return stack.logits_held_bytes * cut.tokens * model.vocab
+    each = stack.logits_held_bytes + stack.logits_shared_bytes * np.greater(cut.t, 1)
+    return each * cut.tokens * model.vocab / cut.t
 
 
 def head_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, share: Number, spread: SpreadVocab) -> Number:
@@ -121,6 +133,11 @@ def head_bytes(model: ModelSpec, cut: Cut, stack: StackSpec, share: Number, spre
 def narrow_copies(cut: Cut, stack: StackSpec) -> bool:
     """Whether matrices keep their weights and inputs in fp8 too."""
     return cut.precision == "fp8" and stack.fp8_copies
+
+
+def gathered_element_bytes(cut: Cut, stack: StackSpec) -> int:
+    """Of an element that ranks gather to multiply it: sequence parallelism's activations, the weights that ZeRO divides."""
+    return NARROW_BYTES if cut.precision == "fp8" and stack.fp8_gathers else ELEMENT_BYTES
 
 
 def _input_bytes(cut: Cut, stack: StackSpec) -> int:

@@ -16,7 +16,7 @@ from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.compute import BlockSeconds, Parts
 from pipesim.costs.cut import Cut
 from pipesim.costs.matrices import head_dims, key_value_heads, key_value_width
-from pipesim.costs.memory import ELEMENT_BYTES
+from pipesim.costs.memory import ELEMENT_BYTES, gathered_element_bytes
 from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, StackSpec
 
 STEP_LAUNCHES = 0.25
@@ -106,13 +106,14 @@ def stage_seconds(
     for count, moe in ((stages.dense, False), (stages.moe, True)):
         if count.any():
             seconds = compute.layer_seconds(model, cut, on, moe=moe)
-            ways = layer_collectives(model, cluster, costs, cut, moe=moe)
+            ways = layer_collectives(model, cluster, costs, stack, cut, moe=moe)
             hiding = (seconds.forward.attention_s, seconds.input_grad.attention_s)
             forward_talk, backward_talk = (
                 layer_communication_s(way, stack, cut, attention_s, backward=backward)
                 for way, attention_s, backward in zip(ways, hiding, (False, True), strict=True)
             )
-            talk = (forward_talk, backward_talk)
+            repeated_talk = layer_communication_s(repeated(ways[0], cut), stack, cut, hiding[0])
+            talk = (forward_talk, backward_talk, repeated_talk)
             forward, input_grad, weight_grad, again = _layer(seconds, talk, _host_s(stack, cluster, cut), cut, stack)
             blocks += [(count, (forward, input_grad, weight_grad)), (again_share * count, ({}, again, {}))]
     return StageSeconds(*(_sum([(count, ops[op]) for count, ops in blocks]) for op in range(3)))
@@ -126,7 +127,7 @@ def recomputed_share(cut: Cut, stages: Stages) -> FloatArray:
 
 
 def layer_collectives(
-    model: ModelSpec, cluster: ClusterSpec, costs: CostConstants, cut: Cut, *, moe: bool
+    model: ModelSpec, cluster: ClusterSpec, costs: CostConstants, stack: StackSpec, cut: Cut, *, moe: bool
 ) -> tuple[list[Collective], list[Collective]]:
     """What one layer exchanges for one micro-batch, forward and backward.
 
@@ -136,13 +137,16 @@ def layer_collectives(
     backward again, and their gradients reduced (Grattafiori et al., "The Llama 3 Herd of Models", 2024, section 3.3.2); or
     all-to-alls of queries, keys, values and outputs (Jacobs et al., "DeepSpeed Ulysses", 2023), where each rank needs one
     head of keys at least. ep: tokens to their experts and back.
-    Experts that are cut by t gather each copy of a token from the ranks of sequence parallelism, and no computing hides
-    that.
+    Experts that are cut by t gather each copy of a token from the ranks of sequence parallelism, in 16 bits, and no
+    computing hides that.
     """
     activation_bytes = cut.tokens * model.hidden * ELEMENT_BYTES
     tensor = topology.group(cluster, costs, [(cut.t, cut.stride("t"))], cut.gpus, "tp")
     kinds = ("all-gather", "reduce-scatter") if cut.sequence_parallel else ("all-reduce",)
-    forward = [Collective("tp", kind, tensor, activation_bytes, 1.0 if moe else 2.0) for kind in kinds]
+    narrow = gathered_element_bytes(cut, stack) / ELEMENT_BYTES
+    sent_bytes = [activation_bytes * (narrow if kind == "all-gather" else 1.0) for kind in kinds]
+    times = 1.0 if moe else 2.0
+    forward = [Collective("tp", kind, tensor, each, times) for kind, each in zip(kinds, sent_bytes, strict=True)]
     if moe:
         copies_bytes = activation_bytes * mlp_copies(model, cut)
         forward += [Collective("tp", kind, tensor, copies_bytes, 1.0, hidden=False) for kind in kinds]
@@ -169,12 +173,26 @@ def _context_collectives(
     if cut.context == "all_gather":
         gathered = Collective("cp", "all-gather", group, whole_bytes, 1.0, hidden=False)
         return [gathered], [gathered, gathered._replace(kind="reduce-scatter")]
-    head_bytes = (
-        cut.tokens * sum(head_dims(model)) / 2 * ELEMENT_BYTES
-    )  # mean of a query and an output, a key and a value
+    head_dim = sum(head_dims(model)) / 2  # mean of a query and an output, a key and a value
+    head_bytes = cut.tokens * head_dim * ELEMENT_BYTES
     heads = model.heads / cut.t, np.maximum(key_value_heads(model, cut.t), cut.c)
     exchanged = [Collective("cp", "all-to-all", group, each * head_bytes, 2.0, hidden=False) for each in heads]
     return exchanged, exchanged
+
+
+def repeated(forward: Sequence[Collective], cut: Cut) -> list[Collective]:
+    """What of a layer's forward communication runs again where the layer does: all of it; where only attention does, what
+    its context ranks exchange; where operators are chosen what tensor ranks gather, as only results of products and
+    reductions are kept. Source: torchtitan ``parallelize_llama.py``, 2024, its save list.
+    """
+    match cut.recompute:
+        case "full":
+            return list(forward)
+        case "selective":
+            return [each for each in forward if each.dimension == "cp"]
+        case "operators":
+            return [each for each in forward if each.dimension == "tp" and each.kind == "all-gather"]
+    return []
 
 
 def mlp_copies(model: ModelSpec, cut: Cut) -> int:
@@ -210,25 +228,25 @@ Items = dict[str, Number]
 
 
 def _layer(
-    block: BlockSeconds, talk: tuple[Items, Items], host_s: Sequence[Number], cut: Cut, stack: StackSpec
+    block: BlockSeconds, talk: tuple[Items, Items, Items], host_s: Sequence[Number], cut: Cut, stack: StackSpec
 ) -> tuple[Items, Items, Items, Items]:
     """One layer's items for F, I and W, and what its backward adds where the layer runs again.
 
     ``host_s`` is what the host needs to launch the kernels of each; they take at least as long.
     """
-    forward_talk, backward_talk = talk
+    forward_talk, backward_talk, repeated_talk = talk
     forward = _items(block.forward) | forward_talk
     input_grad = _items(block.input_grad) | backward_talk
     weight_grad = _items(block.weight_grad)
     for items, host in zip((forward, input_grad, weight_grad), host_s, strict=True):
         items["launch"] = _launch(sum(items.values()), host, stack.synchronous)
-    if cut.recompute == "selective":  # of attention, with what its context ranks exchange
-        return forward, input_grad, weight_grad, {"recompute": block.forward.attention_s + forward_talk["cp"]}
+    if cut.recompute == "selective":
+        return forward, input_grad, weight_grad, {"recompute": block.forward.attention_s} | repeated_talk
     if cut.recompute == "operators":
         half = block.forward.matmul_s / 2 + block.forward.elementwise_s
-        return forward, input_grad, weight_grad, {"recompute": half}
+        return forward, input_grad, weight_grad, {"recompute": half} | repeated_talk
     again: Items = {"recompute": sum(_items(block.forward).values()) + forward["launch"]}
-    return forward, input_grad, weight_grad, again | forward_talk
+    return forward, input_grad, weight_grad, again | repeated_talk
 
 
 def _host_s(stack: StackSpec, cluster: ClusterSpec, cut: Cut) -> tuple[Number, Number, Number]:

@@ -11,7 +11,7 @@ import numpy as np
 from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray, IntArray, Number
 from pipesim.costs.cut import Cut
-from pipesim.costs.stage import Stages, layer_collectives, recomputed_share
+from pipesim.costs.stage import Stages, layer_collectives, recomputed_share, repeated
 from pipesim.specs import ModelSpec, Point
 
 EVERY_MICRO_BATCH = ("tp", "cp", "ep", "vocab")
@@ -21,15 +21,13 @@ EVERY_MICRO_BATCH = ("tp", "cp", "ep", "vocab")
 def of_layers(point: Point, model: ModelSpec, cut: Cut, stages: Stages) -> list[Collective]:
     """What the layers of every stage exchange for one micro-batch, forward, backward and where a forward runs again."""
     found: list[Collective] = []
-    again = {"cp": ("selective", "full")}
-    share = recomputed_share(cut, stages)
+    again = recomputed_share(cut, stages)
     for layers, moe in ((stages.dense, False), (stages.moe, True)):
         if layers.any():
-            forward, backward = layer_collectives(model, point.cluster, point.costs, cut, moe=moe)
-            for each in forward:
-                runs = 1 + share * (cut.recompute in again.get(each.dimension, ("full",)))
-                found.append(each._replace(times=each.times * (layers * runs)))
-            found += [each._replace(times=each.times * layers) for each in backward]
+            forward, backward = layer_collectives(model, point.cluster, point.costs, point.stack, cut, moe=moe)
+            once = np.ones_like(again)
+            for way, runs in ((forward, once), (repeated(forward, cut), again), (backward, once)):
+                found += [each._replace(times=each.times * (layers * runs)) for each in way]
     return found
 
 

@@ -80,11 +80,7 @@ def _step_s(
     exchange_s, updating_s = (summed(each[cells], ranks.kinds) for each in (prices.dp_s, prices.optimizer_s))
     if points.like.schedule in TWO_WAYS:  # a rank has what two stages exchange, this one among them
         return pipeline_s + prices.step_s
-    if points.cut.zero == 3:
-        busy_s = m[:, None] * _on_ranks(op_s.sum(axis=0), ranks.stages)[of]
-        exposed_s = (busy_s + exchange_s[of]).max(axis=1) - busy_s.max(axis=1)
-    else:
-        exposed_s = exchange_s.max(axis=1)[of]
+    exposed_s = exchange_s.max(axis=1)[of]
     return np.asarray(pipeline_s + exposed_s + updating_s.max(axis=1)[of] + prices.step_s)
 
 

@@ -37,8 +37,6 @@ def seconds(points: Points, prices: Prices, run: Run, details: bool) -> tuple[Co
     kinds, busy_s = _busy_s(run, stage_s)
     slowest_s, mean_s = busy_s.max(axis=0), run.m * in_order(stage_s)[of] / p
     exchange_s = summed(prices.dp_s[run.cells], kinds)[of].T
-    if points.cut.zero == 3:  # with every micro-batch: what it adds to the slowest rank
-        exchange_s = busy_s + exchange_s - slowest_s
     makespan_s, pipeline_s, free_s = _pipeline_s(points, run)
     kinds_on_rank = np.sort(run.kinds_on_rank, axis=1)
     ranks = kinds_on_rank[alike(kinds_on_rank)[0]]  # one of each kind
