@@ -12,7 +12,7 @@ run: .venv/ready  ## the main job: every way to cut BLOOM 176B over 384 GPUs
 
 test: .venv/ready  ## all tests
 	$(BESIDE) -m "not alone"
-	$(PYTEST) -m alone
+	$(PYTEST) -m alone $(shell grep -l "mark.alone" tests/test_*.py)
 
 quick: .venv/ready  ## the tests that take seconds
 	$(BESIDE) -m "not slow and not alone"
