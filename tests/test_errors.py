@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from points import plain
 
-from pipesim import checks, compose, config, errors, study
+from pipesim import checks, compose, errors, study
 from pipesim.plan.space import Space
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
@@ -26,8 +27,7 @@ def fresh_environment(monkeypatch):
 
 @pytest.fixture(scope="module")
 def default():
-    with compose.composer() as (make, _):
-        return config.plain(make([]))
+    return plain()
 
 
 def main_of(name):

@@ -9,9 +9,9 @@ import re
 from typing import Any
 
 import pytest
-from points import DEEPSEEK, EVERY, MIXTRAL, SMALL
+from points import DEEPSEEK, EVERY, MIXTRAL, SMALL, plain
 
-from pipesim import compose, config, legality
+from pipesim import config, legality
 from pipesim.checks import Invalid
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.launch import rules
@@ -34,8 +34,7 @@ IDEAL = "costs=lecture", "stack=ideal", "model=gpt3_175b", "parallel=one_gpu", "
 @functools.cache
 def asked(*overrides: str) -> tuple[dict[str, Any], Point, dict[str, Any]]:
     """A plain config, its resolved point and its row."""
-    with compose.composer() as (make, _):
-        conf = config.plain(make(list(overrides)))
+    conf = plain(*overrides)
     (row,) = grid.rows([conf])
     assert row["step_time_s"] is not None, row["reason"]
     return conf, legality.resolve(config.build(conf)), row
@@ -298,8 +297,7 @@ def test_differences_of_items_sum_to_the_difference_of_the_wholes() -> None:
 
 
 def done(*overrides: str) -> Done:
-    with compose.composer() as (make, _):
-        return task(config.plain(make(["experiment=explain", *overrides])))
+    return task(plain("experiment=explain", *overrides))
 
 
 def refused(*overrides: str) -> str:
@@ -426,9 +424,10 @@ def test_only_changes_that_shorten_the_step_are_told_to_ease_a_cost() -> None:
 
 
 def test_on_a_cluster_of_parts_nothing_that_is_taken_away_makes_a_step_longer():
-    with compose.composer() as (make, _):
-        asked = config.plain(make(["cluster=mixed_a100_h100", "model=llama2_7b", "training.global_batch=256", "parallel=megatron",
-                                   "training=megatron", "stack=megatron_lm", "parallel.t=4"]))  # fmt: skip
+    asked = plain(
+        "cluster=mixed_a100_h100", "model=llama2_7b", "training.global_batch=256", "parallel=megatron", "training=megatron",
+        "stack=megatron_lm", "parallel.t=4",
+    )  # fmt: skip
     point = legality.resolve(config.build(asked))
     (row,) = grid.rows([asked])
     now = counterfactual.step(point, {}).total_s

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from points import plain as asked
 from test_errors import main_of
 
 from pipesim import compose, config, errors, legality
@@ -41,17 +42,14 @@ LLAMA = (
 WITHOUT_VOCABULARY = "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64"
 
 
-def asked(*overrides: str) -> dict[str, Any]:
-    with compose.composer() as (make, _):
-        return config.plain(make([*overrides]))
-
-
 @pytest.fixture
 def read_file(tmp_path: Path) -> Any:
     def ask(text: str, *overrides: str, name: str = "train.sh") -> Any:
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
-        return read(asked("experiment=read", f"task.read.path='{path}'", *overrides))
+        asking = asked("experiment=read", *overrides)
+        asking["task"]["read"]["path"] = str(path)
+        return read(asking)
 
     return ask
 

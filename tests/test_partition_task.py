@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from points import plain
 
-from pipesim import compose, config, study
+from pipesim import study
 from pipesim.checks import Invalid
 from pipesim.plan.space import Space
 
 
 def asked(*overrides: str) -> dict[str, Any]:
-    with compose.composer() as (make, _):
-        return config.plain(make(["experiment=partition", *overrides]))
+    return plain("experiment=partition", *overrides)
 
 
 def problems(*overrides: str) -> str:

@@ -58,7 +58,7 @@ def every_small(name, *words):
     return one_by_one(asked, ("1f1b", "interleaved_1f1b"), ("none", "selective", "full"), (0, 1, 2, 3))
 
 
-def one_by_one(asked, schedules, recomputes, zeros, most_v=8):
+def one_by_one(asked, schedules, recomputes, zeros):
     """Every layout that keeps the rules, each resolved and estimated by itself: (layout, step time, memory, GPUs)."""
     node, units = asked["cluster"]["gpus_per_node"], asked["model"]["layers"] + 2
     rows = []
@@ -70,7 +70,7 @@ def one_by_one(asked, schedules, recomputes, zeros, most_v=8):
             d = gpus // (t * p * c)
             sizes = range(1, asked["training"]["global_batch"] + 1)
             words = product(schedules, recomputes, zeros, (False, True))
-            for b, v, (schedule, recompute, zero, parallel) in product(sizes, range(1, most_v + 1), [*words]):
+            for b, v, (schedule, recompute, zero, parallel) in product(sizes, range(1, units // p + 1), [*words]):
                 if (parallel and t == 1) or (zero and d * c == 1) or (p == 1 and (schedule != "1f1b" or v > 1)):
                     continue
                 if schedule == "interleaved_1f1b" and v == 1:
