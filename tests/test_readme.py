@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 from points import configs
+from test_errors import main_of
 
-from pipesim import compose, config, legality, spec_config
+from pipesim import compose, config, errors, legality, spec_config
 from pipesim.costs.parameters import total_parameters
 
 ROOT = Path(__file__).parents[1]
@@ -29,11 +30,15 @@ def _shown() -> list[tuple[str, list[str]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "lines"), _shown(), ids=lambda value: value if isinstance(value, str) else "")
-def test_the_readmes_output_is_real(command, lines, tmp_path):
+def test_the_readmes_output_is_real(command, lines, tmp_path, monkeypatch, capsys):
     words = shlex.split(command)
     assert words[:2] == ["python", "experiments/run.py"]
-    run = [sys.executable, str(ROOT / words[1]), *words[2:], f"study.dir={tmp_path / 'study'}"]
-    printed = iter(subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout.splitlines())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(compose.JOBS_VARIABLE, "unset")
+    monkeypatch.setattr("pipesim.report.figures.draw", lambda view, language: "<svg/>")
+    monkeypatch.setattr(sys, "argv", ["run.py", *words[2:], f"study.dir={tmp_path / 'study'}"])
+    assert errors.guarded(main_of("run")) == errors.OK
+    printed = iter(capsys.readouterr().out.splitlines())
     missing = [line for line in lines if line not in printed]
     assert not missing, "lines that were not printed, or not in this order"
 

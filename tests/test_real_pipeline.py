@@ -308,6 +308,17 @@ def test_real_processes_give_what_threads_give(composed, cached, one_thread):
 
 @needs_torch
 @pytest.mark.slow
+def test_the_base_model_has_learned_the_text(cached, one_thread):
+    from pipesim.toy.base_model import load_or_train_base_model
+
+    base = load_or_train_base_model()
+    assert base.path.parent == cached
+    assert base.loss < 0.5
+    assert sum(parameter.numel() for parameter in base.model.parameters()) == 113_920
+
+
+@needs_torch
+@pytest.mark.slow
 def test_the_base_model_stays_as_it_was(composed, cached, one_thread):
     conf = composed()["demo"]["real_pipeline"]
     run_real(conf)
