@@ -15,7 +15,7 @@ test: .venv/ready  ## all tests
 	$(PYTEST) -m alone $(shell grep -l "mark.alone" tests/test_*.py)
 
 quick: .venv/ready  ## the tests that take seconds
-	$(BESIDE) -m "not slow and not alone"
+	$(BESIDE) -m "not slow and not alone" --hypothesis-profile quick
 
 check: .venv/ready  ## format, lint, types, tests
 	$(BIN)/ruff format --check .

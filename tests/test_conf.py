@@ -88,6 +88,7 @@ def test_every_model_fits_the_schema_and_builds_with_every_cluster(default, name
         assert (point.model.name, point.cluster.name) == (name, cluster)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GROUPS["grid"])
 def test_every_value_of_every_grid_builds(hydra, name):
     composition = hydra[0]([f"grid={name}"])

@@ -148,6 +148,7 @@ def test_thousands_of_points_with_several_models_are_priced_as_each_alone() -> N
                 assert many == one
 
 
+@pytest.mark.slow
 @LAW
 @given(
     asked=st.lists(

@@ -167,6 +167,7 @@ def test_a_value_that_cannot_work_is_a_mistake(default, capsys, tmp_path, settin
     assert places["file"].read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_the_command_says_a_mistake_in_one_line_and_exits_with_2(tmp_path):
     here = tmp_path / "empty"
     here.mkdir()

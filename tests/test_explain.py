@@ -400,6 +400,7 @@ def test_a_partition_gives_way_to_balanced_exactly_where_a_change_makes_another_
     assert "balanced" not in explain_tables.runs(found()).note
 
 
+@pytest.mark.slow
 def test_what_is_held_against_a_layout_with_a_partition_of_its_own_may_have_other_stages() -> None:
     text = markdown.to_markdown(done(*WRITTEN, "task.explain.against={parallel.t: 8, parallel.p: 6}").document)
     assert "what has another number takes parallel.partition=balanced." in " ".join(text.split())

@@ -26,6 +26,7 @@ def told(kind, *overrides, best=ROW):
     return [command for _, command in next_steps.commands(about, best, config.CONF_DIR, english)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "words"),
     [

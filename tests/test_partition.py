@@ -217,6 +217,7 @@ def test_no_partition_beats_the_bound(name: str, recompute: bool) -> None:
     assert 0 < bound <= evaluated(at, every_partition(at), recompute).step_time_s.min() * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @given(
     schedule=st.sampled_from(["1f1b", "gpipe", "zb_h1", "zbv", "hanayo"]), p=st.integers(1, 3),
     layers=st.integers(4, 8), m=st.integers(1, 9), share=st.sampled_from([0.1, 1.0]), recompute=st.booleans(),

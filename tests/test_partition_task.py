@@ -22,6 +22,7 @@ def problems(*overrides: str) -> str:
     return " ".join(raised.value.problems)
 
 
+@pytest.mark.slow
 def test_the_task_tells_the_best_beside_the_balanced_and_how_to_ask_for_it(
     tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -206,6 +206,7 @@ def test_the_bound_of_equal_stages_is_the_step_itself(composed):
     assert low.step_time_s[0] == pytest.approx(sum(made.seconds[item] for item in TIME_ITEMS)[0], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_no_layout_of_a_search_breaks_a_rule_and_none_is_there_twice(composed):
     asked = composed(*SMALL, "stack=torchtitan", "cluster=dgx_h100", "cluster.gpus=12", "cluster.gpus_per_node=4")
     spaces = search.spaces(asked)

@@ -76,6 +76,7 @@ def test_the_readmes_model_is_one():
     assert total_parameters(config.build_model(OmegaConf.to_container(model))) > 1e10
 
 
+@pytest.mark.slow
 def test_the_readmes_python_runs():
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

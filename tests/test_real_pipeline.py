@@ -223,6 +223,7 @@ def test_without_torch_the_other_demos_are_shown_all_the_same(composed, no_torch
         assert not re.search(r"[\u4e00-\u9fff][,:;?()]|[,:;?()][\u4e00-\u9fff]", told)
 
 
+@pytest.mark.slow
 def test_without_torch_the_command_ends_with_one_message_and_exit_code_2(tmp_path):
     stub = 'raise ModuleNotFoundError("No module named \'torch\'", name="torch")'
     (tmp_path / "torch.py").write_text(stub)

@@ -143,6 +143,7 @@ def test_our_own_experiments_would_pass_as_a_users():
             safe_config.refuse_unsafe_files(group)
 
 
+@pytest.mark.slow
 def test_the_runner_runs_nothing_of_a_hostile_config(tmp_path):
     folder, evidence = tmp_path / "conf", tmp_path / "ran"
     (folder / "experiment").mkdir(parents=True)
