@@ -77,6 +77,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "words"), COMMANDS.values(), ids=COMMANDS)
 def test_a_config_that_cannot_be_composed_is_a_mistake(run_main, monkeypatch, capsys, tmp_path, arguments, words):
     monkeypatch.setattr(sys, "argv", ["run.py", f"study.dir={tmp_path / 'study'}", *arguments])

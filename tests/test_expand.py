@@ -164,6 +164,7 @@ def own(hydra, tmp_path_factory):
     return lambda overrides: loader.load_configuration("config", overrides, RunMode.RUN), loader
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "axes",
     [

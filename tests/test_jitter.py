@@ -221,6 +221,7 @@ def test_a_slow_node_slows_every_replica_that_it_holds() -> None:
     assert held("parallel.t=2", "parallel.rank_order=tcpd", node=1) == [(1, 0), (1, 1), (1, 2), (1, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "said"),
     [

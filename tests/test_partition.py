@@ -197,6 +197,7 @@ def test_many_partitions_of_one_point_are_what_each_is_alone(name: str) -> None:
     assert found.memory_bytes == pytest.approx(sum(alone.bytes.values()), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dense", "share"), [(None, 0.05), (3, 1.0)])
 @pytest.mark.parametrize("name", SEVERAL)
 def test_the_best_of_small_models_is_what_trying_everything_finds(name: str, dense: int | None, share: float) -> None:
@@ -209,6 +210,7 @@ def test_the_best_of_small_models_is_what_trying_everything_finds(name: str, den
     assert found.step_time_s <= every.step_time_s[fits].min() * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("recompute", [False, True])
 def test_no_partition_beats_the_bound(name: str, recompute: bool) -> None:

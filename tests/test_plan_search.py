@@ -160,6 +160,7 @@ def test_what_bounds_leave_out_changes_nothing_that_is_kept(composed, words):
     assert best.COUNTED.SLOWER not in every
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [name for name in schedule_names() if name not in search.NOT_SEARCHED])
 @pytest.mark.parametrize("stack", ["nemo", "megatron_lm"])
 def test_no_estimate_lies_below_its_bounds(composed, schedule, stack):

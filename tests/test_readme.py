@@ -59,6 +59,7 @@ def _commands() -> list[str]:
     return sorted({each.strip() for each in found if not re.search(r"FILE|PATH|--help|--cfg|-sc", each)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", _commands())
 def test_what_the_readme_tells_to_type_keeps_every_rule(command):
     words = compose.with_canonical_schedules([word for word in shlex.split(command) if word != "-m"])
