@@ -4,6 +4,8 @@ BIN := .venv/bin
 # Tests share two processes, except those that need the machine for themselves.
 PYTEST := $(BIN)/python -m pytest
 BESIDE := $(PYTEST) --numprocesses 2 --dist worksteal
+# The tests start many processes, which need not compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test quick check lock clean
 
