@@ -4,6 +4,8 @@ BIN := .venv/bin
 # Tests share two processes, except those that need the machine for themselves.
 PYTEST := $(BIN)/python -m pytest
 BESIDE := $(PYTEST) --numprocesses 2 --dist worksteal
+# The tests start many processes, which need not compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test quick check lock clean
 
@@ -12,10 +14,10 @@ run: .venv/ready  ## the main job: every way to cut BLOOM 176B over 384 GPUs
 
 test: .venv/ready  ## all tests
 	$(BESIDE) -m "not alone"
-	$(PYTEST) -m alone
+	$(PYTEST) -m alone $(shell grep -l "mark.alone" tests/test_*.py)
 
 quick: .venv/ready  ## the tests that take seconds
-	$(BESIDE) -m "not slow and not alone"
+	$(BESIDE) -m "not slow and not alone" --hypothesis-profile quick
 
 check: .venv/ready  ## format, lint, types, tests
 	$(BIN)/ruff format --check .

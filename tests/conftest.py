@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 settings.register_profile("shared", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("shared")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

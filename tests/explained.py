@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from pipesim import compose, config, legality
+from points import plain
+
+from pipesim import config, legality
 from pipesim.plan import explain, grid
 from pipesim.plan.explain import Explained
 from pipesim.specs import Point
@@ -17,8 +19,7 @@ IDEAL = "costs=lecture", "stack=ideal", "model=gpt3_175b", "parallel=one_gpu", "
 @functools.cache
 def asked(*overrides: str) -> tuple[dict[str, Any], Point, dict[str, Any]]:
     """A plain config, its resolved point and its row."""
-    with compose.composer() as (make, _):
-        conf = config.plain(make(list(overrides)))
+    conf = plain(*overrides)
     (row,) = grid.rows([conf])
     assert row["step_time_s"] is not None, row["reason"]
     return conf, legality.resolve(config.build(conf)), row

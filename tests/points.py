@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -19,9 +20,19 @@ from pipesim.specs import LinkSpec, Point
 
 
 @functools.cache
-def composed(*overrides: str) -> Point:
+def _plain(*overrides: str) -> dict[str, Any]:
     with compose.composer() as (make, _):
-        return config.build(config.plain(make(list(overrides))))
+        return config.plain(make(list(overrides)))
+
+
+def plain(*overrides: str) -> dict[str, Any]:
+    """What the command line would compose; Hydra takes a quarter of a second, so each is kept, and given as a copy."""
+    return copy.deepcopy(_plain(*overrides))
+
+
+@functools.cache
+def composed(*overrides: str) -> Point:
+    return config.build(plain(*overrides))
 
 
 def configs(spaces: Sequence[Space]) -> list[dict[str, Any]]:
@@ -86,10 +97,8 @@ def _group(points: Sequence[Point]) -> Group:
     )  # fmt: skip
 
 
-@functools.cache
 def default() -> dict[str, Any]:
-    with compose.composer() as (make, _):
-        return config.plain(make([]))
+    return plain()
 
 
 def row(*overrides: str, **changes: Any) -> dict[str, Any]:

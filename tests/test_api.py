@@ -287,6 +287,7 @@ def test_an_axis_without_values_is_told() -> None:
         pipesim.sweep(parallel={"t": []})
 
 
+@pytest.mark.slow
 def test_whatever_can_be_walked_through_is_an_axis() -> None:
     frames = [
         pipesim.sweep(parallel={"t": several, "p": np.int64(12)})

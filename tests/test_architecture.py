@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -112,10 +113,20 @@ KNOW_HYDRA = {
 }  # fmt: skip
 
 
-def imports(path: Path) -> Iterator[str]:
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def imports(path: Path) -> tuple[str, ...]:
     """Every imported module, and ``module.name`` for names imported from one; also those inside functions."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -149,15 +160,22 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def offenders(files: Iterable[Path], wrong: Callable[[Path], object]) -> dict[str, object]:
+    """The files in which something is wrong, and what."""
+    return {named(path): found for path in files if (found := wrong(path))}
+
+
 def test_every_part_has_its_arrows() -> None:
     assert {part(path) for path in FILES} == set(ALLOWED)
     assert all(name.split(".")[0] in ALLOWED for allowed in ALLOWED.values() for name in allowed)
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_imports_follow_the_arrows(path: Path) -> None:
-    allowed = ALLOWED[part(path)] | {part(path)}
-    assert [name for name in ours(path) if not within(name, allowed)] == []
+def test_imports_follow_the_arrows() -> None:
+    def forbidden(path: Path) -> list[str]:
+        allowed = ALLOWED[part(path)] | {part(path)}
+        return [name for name in ours(path) if not within(name, allowed)]
+
+    assert offenders(FILES, forbidden) == {}
 
 
 def test_arrows_form_no_circle() -> None:
@@ -194,36 +212,37 @@ def test_reports_never_know_how_their_numbers_came_about() -> None:
         )
 
 
-@pytest.mark.parametrize("path", [*FILES, *SCRIPTS], ids=named)
-def test_hydra_stays_at_the_door(path: Path) -> None:
-    if path not in SCRIPTS and part(path) not in KNOW_HYDRA:
-        assert not roots(path) & {"hydra", "omegaconf"}
+def test_hydra_stays_at_the_door() -> None:
+    inside = [path for path in FILES if part(path) not in KNOW_HYDRA]
+    assert offenders(inside, lambda path: roots(path) & {"hydra", "omegaconf"}) == {}
 
 
-@pytest.mark.parametrize("path", [*FILES, *SCRIPTS], ids=named)
-def test_torch_is_imported_only_where_models_really_run(path: Path) -> None:
-    known = set() if path in SCRIPTS or part(path) not in KNOW_TORCH else {"torch", "safetensors"}
-    assert not roots(path) & ({"torch", "safetensors", "torchvision", "tensorflow", "jax"} - known)
+def test_torch_is_imported_only_where_models_really_run() -> None:
+    def foreign(path: Path) -> set[str]:
+        known = set() if path in SCRIPTS or part(path) not in KNOW_TORCH else {"torch", "safetensors"}
+        return roots(path) & ({"torch", "safetensors", "torchvision", "tensorflow", "jax"} - known)
+
+    assert offenders([*FILES, *SCRIPTS], foreign) == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_nothing_imports_the_experiments(path: Path) -> None:
-    assert not roots(path) & {"experiments", "run"}
+def test_nothing_imports_the_experiments() -> None:
+    assert offenders(FILES, lambda path: roots(path) & {"experiments", "run"}) == {}
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=named)
-def test_experiments_are_thin(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_no_file_is_too_long_to_read(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+def test_experiments_are_thin() -> None:
+    assert offenders(SCRIPTS, lambda path: lines(path) >= 60) == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_every_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+def test_no_file_is_too_long_to_read() -> None:
+    assert offenders(FILES, lambda path: lines(path) > LONGEST_FILE) == {}
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert offenders(FILES, lambda path: not ast.get_docstring(tree(path))) == {}
 
 
 def test_every_package_is_installed() -> None:
@@ -258,9 +277,11 @@ def test_a_plain_import_loads_nothing_heavy() -> None:
     assert not loaded & heavy
 
 
-@pytest.mark.parametrize("path", [*FILES, *SCRIPTS], ids=named)
-def test_engines_are_imported_only_where_they_are_chosen(path: Path) -> None:
-    of_its_own = path.stem.removeprefix("on_") if path.parent.name == "engines" else ""
-    known = {"ray": {"ray"}, "dask": {"dask", "distributed"}, "submitit": {"submitit"}}.get(of_its_own, set())
-    known = known | ({"mlflow"} if path.stem == "tracking" else set())
-    assert not roots(path) & ({"ray", "dask", "distributed", "submitit", "mlflow"} - known)
+def test_engines_are_imported_only_where_they_are_chosen() -> None:
+    def foreign(path: Path) -> set[str]:
+        of_its_own = path.stem.removeprefix("on_") if path.parent.name == "engines" else ""
+        known = {"ray": {"ray"}, "dask": {"dask", "distributed"}, "submitit": {"submitit"}}.get(of_its_own, set())
+        known = known | ({"mlflow"} if path.stem == "tracking" else set())
+        return roots(path) & ({"ray", "dask", "distributed", "submitit", "mlflow"} - known)
+
+    assert offenders([*FILES, *SCRIPTS], foreign) == {}

@@ -19,19 +19,23 @@ PARALLEL = Parallel(
     choices=(("1", "2"), (), ()),
     rows=(("1", 20e9, 1.0), ("2", 30e9, 3.0)),
 )
-PAGE = to_html(Document(title="pictures", sections=(Section(title="all", blocks=(PARALLEL,)),)))
 
 
-def test_parallel_coordinates_are_drawn_and_quotes_are_quotes(open_page: Any) -> None:
-    page = open_page(PAGE)
+@pytest.fixture(scope="module")
+def html() -> str:
+    return to_html(Document(title="pictures", sections=(Section(title="all", blocks=(PARALLEL,)),)))
+
+
+def test_parallel_coordinates_are_drawn_and_quotes_are_quotes(open_page: Any, html: str) -> None:
+    page = open_page(html)
     page.locator("#chart-parallel .parcoords").first.wait_for()
     assert page.locator(".no-webgl").count() == 0
     assert 'a "size"' in page.locator("#chart-parallel .axis-title").all_text_contents()
 
 
-def test_without_webgl_the_picture_stays(open_page: Any) -> None:
+def test_without_webgl_the_picture_stays(open_page: Any, html: str) -> None:
     page = open_page(
-        PAGE.replace("<head>", "<head><script>HTMLCanvasElement.prototype.getContext = () => null;</script>")
+        html.replace("<head>", "<head><script>HTMLCanvasElement.prototype.getContext = () => null;</script>")
     )
     page.locator("img.twin").wait_for()
     page.wait_for_timeout(500)

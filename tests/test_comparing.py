@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from points import plain
 from test_errors import main_of
 
-from pipesim import comparing, compose, config, errors, study
+from pipesim import comparing, errors, study
 from pipesim.plan.asked.space import Space
 from pipesim.report.compare.joined import changes, join, reads
 from pipesim.report.compare.page import compare_page
@@ -26,8 +27,7 @@ from pipesim.results.folder import StudyFolderError
 
 @pytest.fixture(scope="module")
 def default():
-    with compose.composer() as (make, _):
-        return config.plain(make([]))
+    return plain()
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,7 @@ def load(group, name):
     return OmegaConf.to_container(OmegaConf.load(config.CONF_DIR / group / f"{name}.yaml"))
 
 
+@functools.cache
 def merged(schema, group, name):
     return OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(schema), load(group, name)))
 
@@ -52,6 +53,7 @@ def leaves(value, key=""):
         yield key, value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", range(max(len(names) for group, names in GROUPS.items() if group != "model")))
 def test_every_choice_of_every_group_composes_and_builds(hydra, turn):
     """Turn i takes the i-th choice of each group, so that together the turns take every YAML but some models."""
@@ -88,6 +90,7 @@ def test_every_model_fits_the_schema_and_builds_with_every_cluster(default, name
         assert (point.model.name, point.cluster.name) == (name, cluster)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GROUPS["grid"])
 def test_every_value_of_every_grid_builds(hydra, name):
     composition = hydra[0]([f"grid={name}"])
@@ -100,6 +103,7 @@ def test_every_value_of_every_grid_builds(hydra, name):
             config.build(each)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GROUPS["experiment"])
 def test_every_experiment_composes_and_its_axes_build(hydra, name):
     hydra_own = OmegaConf.load(config.CONF_DIR / "experiment" / f"{name}.yaml").get("hydra")

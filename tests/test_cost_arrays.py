@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 from points import SMALL, composed, point, rows
 
 from pipesim import config, legality
@@ -18,13 +19,22 @@ from pipesim.costs import parameters, traffic
 from pipesim.costs.columns import kind, stacked
 from pipesim.costs.prices import Prices
 from pipesim.estimate import evaluate, points_of, price_key, priced
+from pipesim.spec_config import ModelConf
 from pipesim.specs import ModelSpec, Point
 
 LAW = settings(deadline=None, max_examples=12)
-MODELS = [composed(f"model={path.stem}").model for path in sorted(Path(config.CONF_DIR / "model").glob("*.yaml"))]
+
+
+def _model(path: Path) -> ModelSpec:
+    """Without Hydra, which takes seconds for all: they are read while tests are collected."""
+    read = OmegaConf.merge(OmegaConf.structured(ModelConf), OmegaConf.load(path))
+    return config.build_model(cast("dict[str, Any]", OmegaConf.to_container(read)))
+
+
+MODELS = [_model(path) for path in sorted(Path(config.CONF_DIR / "model").glob("*.yaml"))]
 KINDS: dict[Any, list[ModelSpec]] = {}
-for _model in MODELS:
-    KINDS.setdefault(kind(_model), []).append(_model)
+for _each in MODELS:
+    KINDS.setdefault(kind(_each), []).append(_each)
 
 
 @pytest.mark.slow
@@ -138,6 +148,7 @@ def test_thousands_of_points_with_several_models_are_priced_as_each_alone() -> N
                 assert many == one
 
 
+@pytest.mark.slow
 @LAW
 @given(
     asked=st.lists(

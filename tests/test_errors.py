@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from points import plain
 
-from pipesim import checks, compose, config, errors, study
+from pipesim import checks, compose, errors, study
 from pipesim.plan.asked.space import Space
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
@@ -26,8 +27,7 @@ def fresh_environment(monkeypatch):
 
 @pytest.fixture(scope="module")
 def default():
-    with compose.composer() as (make, _):
-        return config.plain(make([]))
+    return plain()
 
 
 def main_of(name):
@@ -83,6 +83,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "words"), COMMANDS.values(), ids=COMMANDS)
 def test_a_config_that_cannot_be_composed_is_a_mistake(run_main, monkeypatch, capsys, tmp_path, arguments, words):
     monkeypatch.setattr(sys, "argv", ["run.py", f"study.dir={tmp_path / 'study'}", *arguments])
@@ -173,6 +174,7 @@ def test_a_value_that_cannot_work_is_a_mistake(default, capsys, tmp_path, settin
     assert places["file"].read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_the_command_says_a_mistake_in_one_line_and_exits_with_2(tmp_path):
     here = tmp_path / "empty"
     here.mkdir()

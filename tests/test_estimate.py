@@ -273,6 +273,7 @@ def test_a_point_that_fails_costs_its_own_row(monkeypatch: pytest.MonkeyPatch) -
     assert [row for row in rows if row["micro_batch"] != 4] == [row for row in whole if row["micro_batch"] != 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", schedule_names())
 def test_numbers_of_micro_batches_together_are_each_alone_to_the_last_bit(schedule: str) -> None:
     # with few some ranks leave a copy of a stage idle: the orders of one batch do not all have the same stages

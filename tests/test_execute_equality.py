@@ -46,7 +46,7 @@ def test_every_schedule_computes_what_the_uncut_model_computes(name: str, p: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "p", "m"), matrix([(1, 2), (2, 8), (3, 5), (4, 4), (4, 6), (6, 12)]))
+@pytest.mark.parametrize(("name", "p", "m"), matrix([(1, 2), (2, 8), (3, 5), (4, 8), (5, 6)]))
 def test_every_schedule_computes_it_for_more_sizes(name: str, p: int, m: int) -> None:
     check(job(name, p, m))
 

@@ -84,6 +84,7 @@ def test_what_cannot_run_is_refused_before_anything_starts(changes: dict[str, An
     assert all(problem.startswith("task.execute: ") for problem in error.value.problems)
 
 
+@pytest.mark.slow
 def test_without_torch_it_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"

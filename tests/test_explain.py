@@ -8,9 +8,9 @@ import re
 
 import pytest
 from explained import IDEAL, asked, found, ideal
-from points import DEEPSEEK, EVERY, MIXTRAL, SMALL
+from points import DEEPSEEK, EVERY, MIXTRAL, SMALL, plain
 
-from pipesim import compose, config, legality
+from pipesim import config, legality
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
 from pipesim.plan import explain, grid
 from pipesim.plan.asked.space import with_values
@@ -177,9 +177,10 @@ def test_only_changes_that_shorten_the_step_are_told_to_ease_a_cost() -> None:
 
 
 def test_on_a_cluster_of_parts_nothing_that_is_taken_away_makes_a_step_longer():
-    with compose.composer() as (make, _):
-        asked = config.plain(make(["cluster=mixed_a100_h100", "model=llama2_7b", "training.global_batch=256", "parallel=megatron",
-                                   "training=megatron", "stack=megatron_lm", "parallel.t=4"]))  # fmt: skip
+    asked = plain(
+        "cluster=mixed_a100_h100", "model=llama2_7b", "training.global_batch=256", "parallel=megatron", "training=megatron",
+        "stack=megatron_lm", "parallel.t=4",
+    )  # fmt: skip
     point = legality.resolve(config.build(asked))
     (row,) = grid.rows([asked])
     now = counterfactual.step(point, {}).total_s

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from explained import IDEAL, asked, found
-from points import MIXTRAL
+from points import MIXTRAL, plain
 
-from pipesim import compose, config
 from pipesim.checks import Invalid
 from pipesim.plan.asked import restage
 from pipesim.report import figures, html, markdown, terminal
@@ -22,8 +21,7 @@ from pipesim.tasks.explain.task import explain as task
 
 
 def done(*overrides: str) -> Done:
-    with compose.composer() as (make, _):
-        return task(config.plain(make(["experiment=explain", *overrides])))
+    return task(plain("experiment=explain", *overrides))
 
 
 def refused(*overrides: str) -> str:
@@ -128,6 +126,7 @@ def test_a_partition_gives_way_to_balanced_exactly_where_a_change_makes_another_
     assert "balanced" not in explain_tables.runs(found()).note
 
 
+@pytest.mark.slow
 def test_what_is_held_against_a_layout_with_a_partition_of_its_own_may_have_other_stages() -> None:
     text = markdown.to_markdown(done(*WRITTEN, "task.explain.against={parallel.t: 8, parallel.p: 6}").document)
     assert "what has another number takes parallel.partition=balanced." in " ".join(text.split())

@@ -38,6 +38,7 @@ def test_without_chance_every_step_is_the_simulated_one_to_the_last_bit(name: st
     assert found.tolist() == [simulate(schedule, *times).makespan_s] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_is_the_simulation_of_what_was_drawn(name: str) -> None:
     schedule = make_schedule(name, p=4, m=8)
@@ -49,6 +50,7 @@ def test_every_step_is_the_simulation_of_what_was_drawn(name: str) -> None:
     assert found == pytest.approx(simulate(schedule, *seconds).makespan_s, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zbv", "dualpipe"])
 def test_chance_lengthens_a_step_the_more_the_wider_it_is(name: str) -> None:
     schedule = make_schedule(name, p=4, m=16)
@@ -206,6 +208,7 @@ def test_the_last_of_more_replicas_is_the_order_statistic_of_one() -> None:
         assert steps_s.mean() == pytest.approx(2 + replicas / (replicas + 1), abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_slow_node_slows_every_replica_that_it_holds() -> None:
     from pipesim import config, legality
 
@@ -218,6 +221,7 @@ def test_a_slow_node_slows_every_replica_that_it_holds() -> None:
     assert held("parallel.t=2", "parallel.rank_order=tcpd", node=1) == [(1, 0), (1, 1), (1, 2), (1, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "said"),
     [

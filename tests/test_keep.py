@@ -58,6 +58,7 @@ def brute(rows, top, by, per, pareto):
     return [row for row in rows if row["point_id"] in best or row["status"] == "failed"]
 
 
+@pytest.mark.slow
 @given(
     ROWS,
     st.lists(st.integers(0, 60), max_size=3),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from points import plain as asked
 from test_errors import main_of
 
 from pipesim import compose, config, errors, legality
@@ -41,17 +42,14 @@ LLAMA = (
 WITHOUT_VOCABULARY = "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64"
 
 
-def asked(*overrides: str) -> dict[str, Any]:
-    with compose.composer() as (make, _):
-        return config.plain(make([*overrides]))
-
-
 @pytest.fixture
 def read_file(tmp_path: Path) -> Any:
     def ask(text: str, *overrides: str, name: str = "train.sh") -> Any:
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
-        return read(asked("experiment=read", f"task.read.path='{path}'", *overrides))
+        asking = asked("experiment=read", *overrides)
+        asking["task"]["read"]["path"] = str(path)
+        return read(asking)
 
     return ask
 
@@ -92,6 +90,7 @@ def test_without_flash_attention_the_scores_and_the_logits_in_fp32_are_held(read
     assert held["unfused"]["logits and loss"] >= 1024 * 4 * 50304 * 4
 
 
+@pytest.mark.slow
 def test_what_was_read_is_asked_for_again_by_the_command_that_is_told(read_file: Any) -> None:
     done = read_file(B13, "cluster=dgx_a100")
     conf = asked("cluster=dgx_a100", "cluster.gpus=8", "stack=megatron_lm")
@@ -141,6 +140,7 @@ def test_the_command_that_is_told_prints_the_same_headline(
     assert f"python experiments/run.py {command.replace('STUDY', 'study')}" in first, "the next step that is told"
 
 
+@pytest.mark.slow
 def test_what_a_model_does_not_say_is_todays_and_told(read_file: Any) -> None:
     text = markdown.to_markdown(read_file(LLAMA, "cluster=dgx_h100", name="config.json").document).replace("\\", "")
     assert "cannot be priced" not in text
@@ -175,6 +175,7 @@ def test_what_does_not_fit_is_told_with_ways_out_and_dropouts_masks(read_file: A
     assert f"needs {needs[1]}" in markdown.to_markdown(without.document)
 
 
+@pytest.mark.slow
 def test_a_model_alone_keeps_the_layout_that_was_asked(read_file: Any) -> None:
     text = (
         '{"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 128256, '
@@ -214,6 +215,7 @@ def test_a_file_that_is_none_is_refused() -> None:
 MEGATRON = ("experiment=launch", "model=llama3_8b", "parallel=megatron", "training=megatron", "stack=megatron_lm")
 
 
+@pytest.mark.slow
 def test_megatrons_script_overlaps_as_its_stack_does_and_names_what_is_left_to_the_reader() -> None:
     def script(*words: str) -> str:
         return str(launch(asked(*MEGATRON, "cluster=dgx_h100", *words)).files["launch/megatron_lm.sh"])

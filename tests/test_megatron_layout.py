@@ -45,6 +45,7 @@ def test_layouts_are_read(text: str, expected: tuple[int, ...]) -> None:
     assert megatron_layout.partition(text, layers=sum(expected) - 2) == expected
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=40).filter(lambda parts: sum(parts) >= 3))
 def test_what_is_written_is_read_as_it_was(parts: list[int]) -> None:
     assert megatron_layout.partition(megatron_layout.written(parts), layers=sum(parts) - 2) == tuple(parts)

@@ -5,6 +5,7 @@ import shlex
 import sys
 
 import pytest
+from points import plain
 from test_errors import main_of
 
 from pipesim import checks, compose, config, errors, helping, legality, next_steps
@@ -21,11 +22,11 @@ ROW = {
 def told(kind, *overrides, best=ROW):
     about = {"kind": kind, "overrides": list(overrides)}
     if kind in ("plan", "task"):
-        with compose.composer() as (make, _):
-            about["config"] = config.plain(make(list(overrides)))
+        about["config"] = plain(*overrides)
     return [command for _, command in next_steps.commands(about, best, config.CONF_DIR, english)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -68,8 +69,7 @@ def test_every_command_that_is_told_composes(kind, words):
             continue
         first = [word.split(",")[0] for word in compose.with_canonical_schedules(typed) if word != "-m"]
         assert not any("study." in word for word in first)
-        with compose.composer() as (make, _):
-            asked = config.plain(make(first))
+        asked = plain(*first)
         if asked["demo"] is None and "-m" not in typed:
             legality.resolve(config.build(asked))
 

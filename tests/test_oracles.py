@@ -15,6 +15,7 @@ OTHERS = {"zb:ZB-1p_prof", "zb:ZB-2p_prof", "jaxpp:ZeroBubble", "jaxpp:KimiK2", 
 PRINTED_WITH_REDUCE_GRAD = {"GPipe", "1F1B"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_our_schedule_is_as_short_as_the_printed_order_and_no_rank_holds_more(name):
     for source, p, m, v in orders():

@@ -197,6 +197,7 @@ def test_many_partitions_of_one_point_are_what_each_is_alone(name: str) -> None:
     assert found.memory_bytes == pytest.approx(sum(alone.bytes.values()), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dense", "share"), [(None, 0.05), (3, 1.0)])
 @pytest.mark.parametrize("name", SEVERAL)
 def test_the_best_of_small_models_is_what_trying_everything_finds(name: str, dense: int | None, share: float) -> None:
@@ -209,6 +210,7 @@ def test_the_best_of_small_models_is_what_trying_everything_finds(name: str, den
     assert found.step_time_s <= every.step_time_s[fits].min() * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("recompute", [False, True])
 def test_no_partition_beats_the_bound(name: str, recompute: bool) -> None:
@@ -217,6 +219,7 @@ def test_no_partition_beats_the_bound(name: str, recompute: bool) -> None:
     assert 0 < bound <= evaluated(at, every_partition(at), recompute).step_time_s.min() * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @given(
     schedule=st.sampled_from(["1f1b", "gpipe", "zb_h1", "zbv", "hanayo"]), p=st.integers(1, 3),
     layers=st.integers(4, 8), m=st.integers(1, 9), share=st.sampled_from([0.1, 1.0]), recompute=st.booleans(),

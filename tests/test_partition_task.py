@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from points import plain
 
-from pipesim import compose, config, study
+from pipesim import study
 from pipesim.checks import Invalid
 from pipesim.plan.asked.space import Space
 
 
 def asked(*overrides: str) -> dict[str, Any]:
-    with compose.composer() as (make, _):
-        return config.plain(make(["experiment=partition", *overrides]))
+    return plain("experiment=partition", *overrides)
 
 
 def problems(*overrides: str) -> str:
@@ -22,6 +22,7 @@ def problems(*overrides: str) -> str:
     return " ".join(raised.value.problems)
 
 
+@pytest.mark.slow
 def test_the_task_tells_the_best_beside_the_balanced_and_how_to_ask_for_it(
     tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,8 +6,9 @@ import functools
 from typing import Any
 
 import pytest
+from points import plain
 
-from pipesim import compose, config, fitting, legality, make_schedule, simulate
+from pipesim import config, fitting, legality, make_schedule, simulate
 from pipesim.estimate import pipeline
 from pipesim.estimate.by_rank import held_by_rank
 from pipesim.plan import grid
@@ -23,12 +24,6 @@ TODAY = ("cluster=dgx_h100", "parallel=megatron", "training=megatron", "stack=me
 LLAMA = ("model=llama3_70b", *TODAY, "cluster.gpus=64")
 DENSE = (*LLAMA, "parallel.t=4", "parallel.p=4", "training.recompute=none", "training.global_batch=64")
 TIGHT = (*DENSE, "training.micro_batch=4", "training.seq_length=4096")
-
-
-@functools.cache
-def plain(*overrides: str) -> dict[str, Any]:
-    with compose.composer() as (make, _):
-        return config.plain(make(list(overrides)))
 
 
 @functools.cache

@@ -60,7 +60,7 @@ def every_small(name, *words):
     return one_by_one(asked, ("1f1b", "interleaved_1f1b"), ("none", "selective", "full"), (0, 1, 2, 3))
 
 
-def one_by_one(asked, schedules, recomputes, zeros, most_v=8):
+def one_by_one(asked, schedules, recomputes, zeros):
     """Every layout that keeps the rules, each resolved and estimated by itself: (layout, step time, memory, GPUs)."""
     node, units = asked["cluster"]["gpus_per_node"], asked["model"]["layers"] + 2
     rows = []
@@ -72,7 +72,7 @@ def one_by_one(asked, schedules, recomputes, zeros, most_v=8):
             d = gpus // (t * p * c)
             sizes = range(1, asked["training"]["global_batch"] + 1)
             words = product(schedules, recomputes, zeros, (False, True))
-            for b, v, (schedule, recompute, zero, parallel) in product(sizes, range(1, most_v + 1), [*words]):
+            for b, v, (schedule, recompute, zero, parallel) in product(sizes, range(1, units // p + 1), [*words]):
                 if (parallel and t == 1) or (zero and d * c == 1) or (p == 1 and (schedule != "1f1b" or v > 1)):
                     continue
                 if schedule == "interleaved_1f1b" and v == 1:
@@ -162,6 +162,7 @@ def test_what_bounds_leave_out_changes_nothing_that_is_kept(composed, words):
     assert best.COUNTED.SLOWER not in every
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [name for name in schedule_names() if name not in search.NOT_SEARCHED])
 @pytest.mark.parametrize("stack", ["nemo", "megatron_lm"])
 def test_no_estimate_lies_below_its_bounds(composed, schedule, stack):
@@ -208,6 +209,7 @@ def test_the_bound_of_equal_stages_is_the_step_itself(composed):
     assert low.step_time_s[0] == pytest.approx(sum(made.seconds[item] for item in TIME_ITEMS)[0], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_no_layout_of_a_search_breaks_a_rule_and_none_is_there_twice(composed):
     asked = composed(*SMALL, "stack=torchtitan", "cluster=dgx_h100", "cluster.gpus=12", "cluster.gpus_per_node=4")
     spaces = search.spaces(asked)

@@ -186,6 +186,7 @@ def test_a_gpu_needs_the_cluster_of_its_own_datasheet() -> None:
         refuse_other_chips("NVIDIA GeForce RTX 4090", "h100")
 
 
+@pytest.mark.slow
 def test_without_torch_it_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 from points import configs
+from test_errors import main_of
 
-from pipesim import compose, config, legality, spec_config
+from pipesim import compose, config, errors, legality, spec_config
 from pipesim.costs.parameters import total_parameters
 
 ROOT = Path(__file__).parents[1]
@@ -29,11 +30,15 @@ def _shown() -> list[tuple[str, list[str]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "lines"), _shown(), ids=lambda value: value if isinstance(value, str) else "")
-def test_the_readmes_output_is_real(command, lines, tmp_path):
+def test_the_readmes_output_is_real(command, lines, tmp_path, monkeypatch, capsys):
     words = shlex.split(command)
     assert words[:2] == ["python", "experiments/run.py"]
-    run = [sys.executable, str(ROOT / words[1]), *words[2:], f"study.dir={tmp_path / 'study'}"]
-    printed = iter(subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout.splitlines())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(compose.JOBS_VARIABLE, "unset")
+    monkeypatch.setattr("pipesim.report.figures.draw", lambda view, language: "<svg/>")
+    monkeypatch.setattr(sys, "argv", ["run.py", *words[2:], f"study.dir={tmp_path / 'study'}"])
+    assert errors.guarded(main_of("run")) == errors.OK
+    printed = iter(capsys.readouterr().out.splitlines())
     missing = [line for line in lines if line not in printed]
     assert not missing, "lines that were not printed, or not in this order"
 
@@ -54,6 +59,7 @@ def _commands() -> list[str]:
     return sorted({each.strip() for each in found if not re.search(r"FILE|PATH|--help|--cfg|-sc", each)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", _commands())
 def test_what_the_readme_tells_to_type_keeps_every_rule(command):
     words = compose.with_canonical_schedules([word for word in shlex.split(command) if word != "-m"])
@@ -71,6 +77,7 @@ def test_the_readmes_model_is_one():
     assert total_parameters(config.build_model(OmegaConf.to_container(model))) > 1e10
 
 
+@pytest.mark.slow
 def test_the_readmes_python_runs():
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -223,6 +223,7 @@ def test_without_torch_the_other_demos_are_shown_all_the_same(composed, no_torch
         assert not re.search(r"[\u4e00-\u9fff][,:;?()]|[,:;?()][\u4e00-\u9fff]", told)
 
 
+@pytest.mark.slow
 def test_without_torch_the_command_ends_with_one_message_and_exit_code_2(tmp_path):
     stub = 'raise ModuleNotFoundError("No module named \'torch\'", name="torch")'
     (tmp_path / "torch.py").write_text(stub)
@@ -304,6 +305,17 @@ def test_real_processes_give_what_threads_give(composed, cached, one_thread):
     conf = composed()["demo"]["real_pipeline"]
     threads, processes = (run_real(conf | {"mode": mode}) for mode in ("threads", "processes"))
     assert processes == threads
+
+
+@needs_torch
+@pytest.mark.slow
+def test_the_base_model_has_learned_the_text(cached, one_thread):
+    from pipesim.toy.base_model import load_or_train_base_model
+
+    base = load_or_train_base_model()
+    assert base.path.parent == cached
+    assert base.loss < 0.5
+    assert sum(parameter.numel() for parameter in base.model.parameters()) == 113_920
 
 
 @needs_torch

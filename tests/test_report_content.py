@@ -251,6 +251,7 @@ def _inside(picture: Picture) -> Iterator[str]:
     yield from (panel.title for panel in getattr(picture, "panels", ()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("points", "kind"), [(SWEPT, "sweep"), (MICRO, "sweep"), (("parallel.p=12 model=llama3_405b",), "layout")]
 )

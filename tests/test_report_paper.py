@@ -33,6 +33,7 @@ def shown_text(pdf: bytes) -> str:
     return "".join(chr(int(code, 16)) for code in codes)
 
 
+@pytest.mark.slow
 def test_every_picture_comes_in_the_formats_asked_and_the_same_bytes_again() -> None:
     files, notes = paper.papers(document(VIEW, CHART), ["svg", "png", "pdf"])
     assert sorted(files) == ["chart.pdf", "chart.png", "run.pdf", "run.png"]

@@ -105,6 +105,7 @@ def test_a_sweep_is_one_study_with_a_row_for_each_point(ran):
     assert {"results.parquet", "results.csv", "manifest.json", "report.md", "report.html"} <= set(content(folder))
 
 
+@pytest.mark.slow
 def test_hydras_own_sweeper_gives_the_same_bytes_and_both_keep_what_is_invalid(command):
     axes = ("-m", "parallel.t=4,5", "parallel.p=24")
     ours, theirs = command(*axes), command(*axes, "hydra/sweeper=basic")

@@ -68,6 +68,7 @@ def test_broken_communication_is_refused_with_the_transfer(change, problem):
     assert problem in str(caught.value)
 
 
+@pytest.mark.slow
 def test_pytorch_reads_every_cell_and_lowers_our_orders_to_the_same():
     schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
     for name in ONE_RANK_PER_STAGE:

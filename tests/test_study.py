@@ -194,6 +194,7 @@ def test_a_single_layout_that_breaks_is_a_failed_row_and_exit_code_1(asked, tmp_
     assert row["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_rendering_again_gives_the_same_bytes(asked, capsys):
     folder = run([asked()], [], False)
     before = content(folder)
@@ -295,6 +296,7 @@ def test_an_axis_without_values_asks_nothing():
         run([], [], True)
 
 
+@pytest.mark.slow
 def test_pictures_for_papers_come_on_request_and_again(asked):
     folder = run([asked(study={"figures": ["svg", "png"]})], [], False)
     before = content(folder)

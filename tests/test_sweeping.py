@@ -1,5 +1,6 @@
 """Sweeps in parts: the same bytes however often they were stopped and wherever they were made, and nothing done twice."""
 
+import functools
 import json
 import logging
 import os
@@ -11,8 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from points import plain
 
-from pipesim import compose, config, engines, errors, study, sweep_part, sweeping
+from pipesim import engines, errors, study, sweep_part, sweeping
 from pipesim.checks import Invalid
 from pipesim.plan.asked.space import Axis, Space
 from pipesim.results import folder as folders
@@ -25,30 +27,41 @@ REAL = sweep_part.make
 
 @pytest.fixture(scope="module")
 def default():
-    with compose.composer() as (make, _):
-        return config.plain(make([]))
+    return plain()
+
+
+def make_small(patch):
+    patch.setattr(sweeping, "PART", 4)
+    patch.setattr("pipesim.report.figures.draw", lambda view, language: "<svg/>")
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(sweeping, "PART", 4)
-    monkeypatch.setattr("pipesim.report.figures.draw", lambda view, language: "<svg/>")
+    make_small(monkeypatch)
+
+
+def sweep_in(top, default, name="study", t=(1, 2, 4, 8), overrides=("parallel.t=1,2,4,8",), **keys):
+    place = {"dir": None if "resume" in keys else str(top / name)} | keys.pop("study", {})
+    base = default | {"study": default["study"] | place} | keys
+    axes = (
+        Axis(keys=("parallel.t",), values=tuple((each,) for each in t)),
+        Axis(keys=("parallel.p",), values=((6,), (12,), (24,))),
+    )
+    return study.run([Space(base=base, axes=axes)], overrides, swept=True)
 
 
 @pytest.fixture
 def sweep(default, tmp_path):
     """``sweep(resume=…, t=(1, 2, 4, 8), …)``: 12 points, three parts, bound for ``tmp_path/study``."""
+    return functools.partial(sweep_in, tmp_path, default)
 
-    def run(name="study", t=(1, 2, 4, 8), overrides=("parallel.t=1,2,4,8",), **keys):
-        place = {"dir": None if "resume" in keys else str(tmp_path / name)} | keys.pop("study", {})
-        base = default | {"study": default["study"] | place} | keys
-        axes = (
-            Axis(keys=("parallel.t",), values=tuple((each,) for each in t)),
-            Axis(keys=("parallel.p",), values=((6,), (12,), (24,))),
-        )
-        return study.run([Space(base=base, axes=axes)], overrides, swept=True)
 
-    return run
+@pytest.fixture(scope="module")
+def whole(default, tmp_path_factory):
+    """The content of the study of a sweep that nothing stopped."""
+    with pytest.MonkeyPatch.context() as patch:
+        make_small(patch)
+        return content(sweep_in(tmp_path_factory.mktemp("whole"), default))
 
 
 def content(folder):
@@ -82,8 +95,7 @@ def stops_after(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_sweep_stopped_after_any_part_goes_on_to_the_same_bytes(sweep, stops_after, tmp_path):
-    whole = content(sweep("whole"))
+def test_a_sweep_stopped_after_any_part_goes_on_to_the_same_bytes(whole, sweep, stops_after, tmp_path):
     for count in (1, 2):
         stops_after(count)
         with pytest.raises(errors.Stopped, match=f"{count} of 3 parts are kept") as stopped:
@@ -122,8 +134,7 @@ def spoil(path, how):
 @pytest.mark.parametrize(
     "how", ["truncated", "empty", "one bit", "text", "missing", "of another part", "no word of it"]
 )
-def test_only_a_damaged_or_foreign_part_is_made_anew(sweep, stops_after, tmp_path, how):
-    whole = content(sweep("whole"))
+def test_only_a_damaged_or_foreign_part_is_made_anew(whole, sweep, stops_after, tmp_path, how):
     stops_after(2)
     with pytest.raises(errors.Stopped):
         sweep()
@@ -283,9 +294,8 @@ def test_fail_fast_keeps_the_row_of_a_sweep_of_one_part_too_and_is_gone_on_with(
 
 
 @pytest.mark.slow
-def test_where_nothing_fails_fail_fast_changes_no_row(sweep):
-    whole, hasty = sweep("whole"), sweep("hasty", fail_fast=True)
-    assert content(hasty)[0] == content(whole)[0]
+def test_where_nothing_fails_fail_fast_changes_no_row(whole, sweep):
+    assert content(sweep(fail_fast=True))[0] == whole[0]
 
 
 @pytest.mark.slow
@@ -319,11 +329,11 @@ def test_the_report_of_a_large_sweep_is_made_from_its_best_rows_and_again_from_i
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["processes", "ray", "dask", "submitit"])
-def test_every_engine_gives_the_same_bytes(sweep, default, name):
+def test_every_engine_gives_the_same_bytes(whole, sweep, default, name):
     for package in engines.ENGINES[name]:
         pytest.importorskip(package)
     engine = default["engine"] | {"name": name, "workers": 2, "cluster": "local"}
-    assert content(sweep("there", engine=engine)) == content(sweep("here"))
+    assert content(sweep("there", engine=engine)) == whole
 
 
 COMMAND = """

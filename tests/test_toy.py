@@ -178,13 +178,6 @@ def test_training_goes_clearly_below_what_character_frequencies_allow(tmp_path):
     assert base.loss < base.unigram_entropy - 1
 
 
-@pytest.mark.slow
-def test_the_base_model_has_learned_the_text(tmp_path):
-    base = load_or_train_base_model(cache=tmp_path)
-    assert base.loss < 0.5
-    assert sum(parameter.numel() for parameter in base.model.parameters()) == 113_920
-
-
 def test_unigram_entropy_of_equally_frequent_characters_is_the_logarithm_of_their_number():
     assert unigram_entropy("abcdabcd") == pytest.approx(math.log(4))
     assert unigram_entropy("aaaa") == 0

@@ -64,24 +64,47 @@ def _run(  # type: ignore[no-untyped-def]
     n, ranks = seconds.shape[1], first_s.shape[0]
     work, hop, times = np.zeros((seconds.shape[0], LANES)), np.zeros(LANES), np.zeros(LANES, np.int64)
     clock, waiting, opened = np.zeros((ranks, LANES)), np.zeros((places, LANES)), np.zeros((ranks, LANES))
-    was, end = (clock.copy(), waiting.copy()), (clock.copy(), waiting.copy())
+    was = np.zeros((ranks, LANES)), np.zeros((places, LANES))
+    end = np.zeros((ranks, LANES)), np.zeros((places, LANES))
     for block in range(0, n, LANES):
         width = min(LANES, n - block)
-        work[:, :width] = seconds[:, block : block + width]
-        hop[:width] = latency_s[block : block + width]
-        clock[:], waiting[:] = 0.0, 0.0
+        for lane in range(width):
+            hop[lane] = latency_s[block + lane]
+            for kind in range(len(work)):
+                work[kind, lane] = seconds[kind, block + lane]
+        _fill(clock, 0.0)
+        _fill(waiting, 0.0)
         for piece in range(len(pieces)):
             start, stop = pieces[piece, 0], pieces[piece, 1]
-            times[:] = pieces[piece, 2]
-            times[:width] += grows[piece] * blocks[block : block + width]
-            if times[:width].max() == 1:
+            most = 0
+            for lane in range(width):
+                times[lane] = pieces[piece, 2] + grows[piece] * blocks[block + lane]
+                most = max(most, times[lane])
+            if most == 1:
                 _walk(start, stop, rank, opens, steps, work, hop, clock, waiting, opened)
             else:
                 body = rank, opens, steps, start, stop
                 _repeat(body, times, width, work, hop, clock, waiting, opened, was, end)
-                clock[:], waiting[:] = end[0], end[1]
-        first_s[:, block : block + width] = opened[:, :width]
-        last_s[:, block : block + width] = clock[:, :width]
+                _copy(end[0], clock)
+                _copy(end[1], waiting)
+        for r in range(ranks):
+            for lane in range(width):
+                first_s[r, block + lane], last_s[r, block + lane] = opened[r, lane], clock[r, lane]
+
+
+@compiled
+def _copy(values, to):  # type: ignore[no-untyped-def]
+    """Of one shape (rows, LANES). A slice would do, but takes seconds to compile."""
+    for row in range(len(values)):
+        for lane in range(LANES):
+            to[row, lane] = values[row, lane]
+
+
+@compiled
+def _fill(to, value):  # type: ignore[no-untyped-def]
+    for row in range(len(to)):
+        for lane in range(LANES):
+            to[row, lane] = value
 
 
 @compiled
@@ -93,19 +116,21 @@ def _repeat(body, times, width, work, hop, clock, waiting, opened, was, end):  #
     """
     rank, opens, steps, start, stop = body
     acts, written, lives = _state(rank, steps, start, stop, len(clock), len(waiting))
-    lead = np.argmax(acts)
+    lead = _first(acts)
     due, jumps, move = times.copy(), np.zeros(LANES, np.int64), np.zeros(LANES)
     moved, even = np.zeros(LANES, np.bool_), np.zeros(LANES, np.bool_)
     ago = clock.copy(), clock.copy()
     rates = np.zeros(len(clock)), np.zeros(len(waiting))
     before = clock.copy(), waiting.copy()
-    was[0][:], was[1][:] = clock, waiting
+    _copy(clock, was[0])
+    _copy(waiting, was[1])
     since, left, count = 0, width, 0
     while left > 0:
         count += 1
         anew = (count & (count - 1)) == 0
         if anew:
-            before[0][:], before[1][:] = clock, waiting
+            _copy(clock, before[0])
+            _copy(waiting, before[1])
         _walk(start, stop, rank, opens, steps, work, hop, clock, waiting, opened)
         if count <= LOOKS:
             _even(clock, ago, even)
@@ -128,12 +153,16 @@ def _repeat(body, times, width, work, hop, clock, waiting, opened, was, end):  #
                 due[lane] = 0
                 left -= 1
             if count == due[lane]:
-                rates[0][:], rates[1][:] = move[lane], move[lane]
+                for r in range(len(clock)):
+                    rates[0][r] = move[lane]
+                for place in range(len(waiting)):
+                    rates[1][place] = move[lane]
                 _settle(lane, jumps[lane], rates, clock, waiting, acts, written, end[0], end[1])
                 left -= 1
         if anew:
             since = count
-            was[0][:], was[1][:] = clock, waiting
+            _copy(clock, was[0])
+            _copy(waiting, was[1])
 
 
 @compiled
@@ -146,9 +175,14 @@ def _lasts(lane, body, work, hop, clock, waiting, before, acts, written, lives, 
     lasts = np.inf
     rank, _, steps, start, stop = body
     clock_rate, place_rate = rates
-    clock_rate[:], place_rate[:] = clock[:, lane] - before[0][:, lane], waiting[:, lane] - before[1][:, lane]
-    at, there = clock[:, lane].copy(), waiting[:, lane].copy()
-    at_rate, there_rate = clock_rate.copy(), place_rate.copy()
+    at, there = np.zeros(len(clock)), np.zeros(len(waiting))
+    at_rate, there_rate = np.zeros(len(clock)), np.zeros(len(waiting))
+    for r in range(len(clock)):
+        at[r], clock_rate[r] = clock[r, lane], clock[r, lane] - before[0][r, lane]
+        at_rate[r] = clock_rate[r]
+    for place in range(len(waiting)):
+        there[place], place_rate[place] = waiting[place, lane], waiting[place, lane] - before[1][place, lane]
+        there_rate[place] = place_rate[place]
     for s in range(start, stop):
         r = rank[s]
         for a in range(2):
@@ -192,30 +226,43 @@ def _state(rank, steps, start, stop, ranks, places):  # type: ignore[no-untyped-
 @compiled
 def _even(clock, ago, even):  # type: ignore[no-untyped-def]
     """Fills ``even``: whether every rank has taken as long for the last repetition as for the one before; keeps clocks."""
-    even[:] = True
+    for lane in range(LANES):
+        even[lane] = True
     for r in range(len(clock)):
         for lane in range(LANES):
             even[lane] &= clock[r, lane] - ago[0][r, lane] == ago[0][r, lane] - ago[1][r, lane]
-    ago[1][:] = ago[0]
-    ago[0][:] = clock
+    _copy(ago[0], ago[1])
+    _copy(clock, ago[0])
 
 
 @compiled
 def _compare(clock, was_clock, acts, waiting, was_waiting, lives, moved):  # type: ignore[no-untyped-def]
     """Fills ``moved``: whether everything that a lane's next repetition builds on has moved by one time."""
-    lead = np.argmax(acts)
-    moved[:] = True
+    lead, some = _first(acts), False
+    for lane in range(LANES):
+        moved[lane] = True
     for r in range(len(acts)):
         if acts[r]:
             for lane in range(LANES):
                 moved[lane] &= clock[r, lane] - was_clock[r, lane] == clock[lead, lane] - was_clock[lead, lane]
-    if not moved.any():
+    for lane in range(LANES):
+        some |= moved[lane]
+    if not some:
         return
     for place in range(len(lives)):
         if lives[place]:
             for lane in range(LANES):
                 at = waiting[place, lane] - was_waiting[place, lane]
                 moved[lane] &= at == clock[lead, lane] - was_clock[lead, lane]
+
+
+@compiled
+def _first(acts):  # type: ignore[no-untyped-def]
+    """The first rank that acts; 0 where none does."""
+    for r in range(len(acts)):
+        if acts[r]:
+            return r
+    return 0
 
 
 @compiled
@@ -236,7 +283,8 @@ def _walk(start, stop, rank, opens, steps, work, hop, clock, waiting, opened):  
         if opens[s] or other >= 0:
             _begin(r, steps[s], clock, waiting, hop)
             if opens[s]:
-                opened[r] = clock[r]
+                for lane in range(LANES):
+                    opened[r, lane] = clock[r, lane]
             _work(r, kind, other, clock, work)
         elif reads >= 0:
             place = np.uint32(reads)
@@ -250,7 +298,9 @@ def _walk(start, stop, rank, opens, steps, work, hop, clock, waiting, opened):  
             for lane in range(LANES):
                 waiting[place, lane] = clock[r, lane]
         if other >= 0 and steps[s, 1, WRITES] >= 0:
-            waiting[steps[s, 1, WRITES]] = clock[r]
+            place = np.uint32(steps[s, 1, WRITES])
+            for lane in range(LANES):
+                waiting[place, lane] = clock[r, lane]
 
 
 @compiled
