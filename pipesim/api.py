@@ -162,10 +162,7 @@ def plan(
         overrides=overrides,
         base=[
             "experiment=plan",
-            *(
-                f"{'' if key == 'headroom' else 'task.plan.'}{key}={compose.typed(_plain(key, value))}"
-                for key, value in asked.items()
-            ),
+            *(f"{_key(name)}={compose.typed(_plain(name, value))}" for name, value in asked.items()),
         ],
     )
     if axes:
@@ -225,6 +222,11 @@ def _keyed(group: str, choice: Any) -> dict[str, Any]:
     if isinstance(names, str):
         return {group: canonical_name(names) or names}
     return {group: [canonical_name(name) or name for name in names]}
+
+
+def _key(name: str) -> str:
+    """Of what a plan is asked: head-room is a key of all tasks."""
+    return name if name == "headroom" else f"task.plan.{name}"
 
 
 def _plain(key: str, value: Any) -> Any:

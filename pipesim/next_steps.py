@@ -61,6 +61,9 @@ _COLUMNS = {
 """What can be swept and has a column: key -> column."""
 
 
+RUN = "experiments/run.py"
+
+
 def lines(
     about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, language: Lang, read: Sequence[str] = ()
 ) -> list[str]:
@@ -101,17 +104,20 @@ def commands(
 ) -> list[tuple[str, str]]:
     """(what it is for, the command) of two or three things to do after this study."""
     found = itertools.islice(_commands(about, best, folder, say, read), MOST)
-    own = shlex.join(about.get("own_configs", []))
-    return [(words, _with_own(command, own)) for words, command in found]
+    own = about.get("own_configs", [])
+    return [(why, shlex.join(["python", *_with_own(typed, own)])) for why, typed in found]
 
 
-def _with_own(command: str, own: str) -> str:
-    """A command that finds the user's own configs, which one of a study's ``conf/`` names itself."""
-    run, there = _run([]), "--config-dir" in command or command == _run(["--help"])
-    return command.replace(run, f"{run} {own}", 1) if own and not there else command
+def _with_own(typed: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Words that find the user's own configs, which those of a study's ``conf/`` name themselves."""
+    program, *words = typed
+    there = program != RUN or "--config-dir" in words or words == ["--help"]
+    return [program, *([] if there else own), *words]
 
 
-def _after_task(about: Mapping[str, Any], name: str, folder: Path, read: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _after_task(
+    about: Mapping[str, Any], name: str, folder: Path, read: Sequence[str]
+) -> Iterator[tuple[str, list[str]]]:
     """Other tasks with the same words, of those that have an answer: a framework to write for, stages to divide."""
     config = about["config"]
     answered = {"launch": config["stack"]["framework"] is not None, "partition": config["parallel"]["p"] > 1}
@@ -136,7 +142,8 @@ def _fitted(folder: Path) -> list[str]:
 
 def _commands(
     about: Mapping[str, Any], best: Mapping[str, Any] | None, folder: Path, say: Say, read: Sequence[str]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, list[str]]]:
+    """What it is for, and what is typed behind ``python``."""
     asked = [word for word in about["overrides"] if not word.startswith(_OWN)]
     tasks = about["config"]["task"] if about["kind"] == "task" else {}
     task = next((name for name, conf in tasks.items() if conf is not None), "")
@@ -167,20 +174,20 @@ def _commands(
                 yield "the best, item by item", _run(typed)
             else:
                 yield f"the best as arguments of {framework}", _run(["experiment=launch", *typed])
-        yield "compared with another study", f"python experiments/report.py {_short(folder)} OTHER"
+        yield "compared with another study", _beside_another(folder)
     elif about["kind"] == "sweep":
         if best is not None and (alone := _alone(asked, best)) is not None:
             yield say("the best of them, item by item", "其中最好的一个，逐项列出"), _run(alone)
         yield (
             say("compared with another study", "与另一项研究比较"),
-            f"python experiments/report.py {_short(folder)} OTHER",
+            _beside_another(folder),
         )
     elif (folder / "measured.csv").exists():
         yield (
             say("the same again, to see how far runs lie apart", "再运行一次，看各次相差多少"),
             _run([*(["-m"] if about["kind"] == "runs" else []), *asked]),
         )
-        yield say("and both compared", "再比较两者"), f"python experiments/report.py {_short(folder)} OTHER"
+        yield say("and both compared", "再比较两者"), _beside_another(folder)
     else:
         if about["kind"] == "demo":
             yield say("all demos", "全部演示"), _run(["demo=all", *say("", "lang=zh").split()])
@@ -207,12 +214,12 @@ def _typed(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _run(words: Sequence[str]) -> str:
-    return shlex.join(["python", "experiments/run.py", *words])
+def _run(words: Sequence[str]) -> list[str]:
+    return [RUN, *words]
 
 
-def _short(folder: Path) -> str:
-    return shlex.quote(_near(folder))
+def _beside_another(folder: Path) -> list[str]:
+    return ["experiments/report.py", _near(folder), "OTHER"]
 
 
 def _near(folder: Path) -> str:

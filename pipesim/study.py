@@ -63,11 +63,7 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
         return _swept(Sweep(spaces=spaces, config=first, overrides=overrides, runs=kind == "runs"), kind)
     if first["resume"] is not None:
         raise Invalid([f"resume={first['resume']}: only a sweep is gone on with, and this is a {kind}. Leave it out."])
-    about = (
-        manifest.about(kind, overrides, first)
-        | _own_configs()
-        | {"code": [sweeping.version()], "evidence": evidence.packaged()}
-    )
+    about = _about(kind, overrides, first) | {"code": [sweeping.version()]}
     files: dict[str, str | bytes] = {}
     took: list[Row] = []
     read: tuple[str, ...] = ()
@@ -113,12 +109,7 @@ def _swept(sweep: Sweep, kind: str) -> Path:
     with sweeping.opened(sweep, _root(), name) as staging:
         made = sweeping.made(sweep, staging)
         kept, known = sweeping.together(sweep, staging, made)
-        about = (
-            manifest.about(kind, *sweeping.begun(sweep, staging))
-            | _own_configs()
-            | known
-            | {"evidence": evidence.packaged()}
-        )
+        about = _about(kind, *sweeping.begun(sweep, staging)) | known
         rows = kept.rows()
         if kind == "runs":
             took = [{**each.measured, "point_id": each.asked[:16]} for each in made if each.measured]
@@ -139,10 +130,16 @@ def _swept(sweep: Sweep, kind: str) -> Path:
     return staging.final
 
 
-def _own_configs() -> dict[str, list[str]]:
-    """For the manifest: the words that name the user's own configs, without which no printed command finds them."""
-    found = safe_config.own_configs(sys.argv[1:])
-    return {"own_configs": found} if found else {}
+def _about(kind: str, overrides: Sequence[str], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest's facts of any study; the words that name the user's own configs are such that printed commands find
+    them.
+    """
+    own = safe_config.own_configs(sys.argv[1:])
+    return (
+        manifest.about(kind, overrides, config)
+        | {"evidence": evidence.packaged()}
+        | ({"own_configs": own} if own else {})
+    )
 
 
 def _kind(config: Mapping[str, Any], spaces: Sequence[Space], swept: bool) -> str:

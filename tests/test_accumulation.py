@@ -8,8 +8,9 @@ import pytest
 from measured_rows import measured
 from shapes import cluster, cut, gpt, stack
 
-from pipesim.costs.compute import BlockSeconds, head_seconds, layer_seconds, machine
+from pipesim.costs.compute import BlockSeconds, head_seconds, layer_seconds
 from pipesim.costs.cut import Cut
+from pipesim.costs.kernels import machine
 from pipesim.costs.parameters import layer_parameters
 from pipesim.specs import CostConstants, ModelSpec, Moe
 

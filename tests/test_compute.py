@@ -16,18 +16,8 @@ from omegaconf import OmegaConf
 from shapes import cluster, cut, gpt, stack
 
 from pipesim.config import ModelConf, build_model
-from pipesim.costs.compute import (
-    TILES,
-    Machine,
-    Parts,
-    embedding_seconds,
-    gemm_s,
-    head_seconds,
-    layer_seconds,
-    machine,
-    model_flops_per_token,
-    tile_efficiency,
-)
+from pipesim.costs.compute import Parts, embedding_seconds, head_seconds, layer_seconds, model_flops_per_token
+from pipesim.costs.kernels import TILES, Machine, gemm_s, machine, tile_efficiency
 from pipesim.costs.matrices import dense_matrices, expert_matrices
 from pipesim.costs.parameters import layer_parameters, moe_layers
 from pipesim.specs import CostConstants, ModelSpec

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from points import SMALL, point, row, rows
 from shapes import cluster, cut, gpt, stack
 
-from pipesim.costs import compute, memory
+from pipesim.costs import attention as scores
+from pipesim.costs import compute, kernels, memory
 from pipesim.costs.collectives import Collective, ring_pass_exposed_s
 from pipesim.costs.matrices import key_value_width
 from pipesim.costs.stage import STEP_LAUNCHES, layer_collectives
@@ -36,7 +37,7 @@ def ring(ranks: int, send_s: float, start_s: float) -> Collective:
 def attention(context: str = "ring", **changes: Any) -> tuple[float, float]:
     """Seconds of one layer's attention, forward and backward, on an A100 that reaches its peak in everything else."""
     chosen = cut(**{"context": context, "attention": "flash", "micro_batch": 4} | changes)
-    on = compute.machine(cluster(), COSTS, stack(), chosen)
+    on = kernels.machine(cluster(), COSTS, stack(), chosen)
     found = compute.layer_seconds(gpt(kv_heads=8), chosen, on, moe=False)
     return float(found.forward.attention_s), float(found.input_grad.attention_s)
 
@@ -82,17 +83,17 @@ def test_runs_of_blocks_and_tiles_of_a_ring_are_those_that_its_slowest_rank_coun
     for rank in range(c):
         own = [*range(rank * part, (rank + 1) * part), *range(blocks - (rank + 1) * part, blocks - rank * part)]
         runs = sum(len(own) if other <= rank else part for other in range(c))
-        slowest = max(slowest, sum(block + 1 for block in own) + runs * compute.FLASH_START_TILES)
-    on = compute.machine(cluster(), COSTS, stack(), cut(attention="flash"))
+        slowest = max(slowest, sum(block + 1 for block in own) + runs * scores.FLASH_START_TILES)
+    on = kernels.machine(cluster(), COSTS, stack(), cut(attention="flash"))
     chosen = cut(c=c, seq_length=128 * blocks, micro_batch=4, attention="flash")
-    assert compute._flash_tiles(gpt(), chosen, on) == pytest.approx(heads * slowest, rel=1e-12)
+    assert scores.flash_tiles(gpt(), chosen, on) == pytest.approx(heads * slowest, rel=1e-12)
 
 
 def test_few_blocks_wait_for_the_longest() -> None:
     # 1 x 32 / 16 heads x 16 blocks are 32 of 108 multiprocessors' work: 16 tiles of keys and the start of one
-    on = compute.machine(cluster(), COSTS, stack(), cut(attention="flash"))
+    on = kernels.machine(cluster(), COSTS, stack(), cut(attention="flash"))
     chosen = cut(t=16, micro_batch=1, attention="flash")
-    assert compute._flash_tiles(gpt(), chosen, on) == 108 * (16 + compute.FLASH_START_TILES)
+    assert scores.flash_tiles(gpt(), chosen, on) == 108 * (16 + scores.FLASH_START_TILES)
 
 
 def test_steps_are_put_together_through_memory() -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from pipesim import config, spec_config
 from pipesim.checks import Invalid
 from pipesim.compose import composer
-from pipesim.costs.compute import Machine, balance, gemm_s
+from pipesim.costs.kernels import Machine, balance, gemm_s
 from pipesim.execute import profile_links
 from pipesim.execute.profile import Attention, Copy, Device, Kernels, Product
 from pipesim.execute.profile_links import Message

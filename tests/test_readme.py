@@ -81,10 +81,3 @@ def test_the_readmes_model_is_one():
 def test_the_readmes_python_runs():
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-def test_the_readmes_files_exist():
-    for link in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (ROOT / link).exists(), link
-    for name in re.findall(r"`(pipesim/[\w/.]+)`", README):
-        assert (ROOT / name).exists(), name

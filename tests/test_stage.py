@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import cluster, gpt, stack, stages
 
-from pipesim.costs import compute
+from pipesim.costs import compute, kernels
 from pipesim.costs.collectives import all_reduce_s, ring_half_s
 from pipesim.costs.cut import Cut
 from pipesim.costs.stage import (
@@ -274,7 +274,7 @@ def test_per_operator_checkpointing_gathers_again_but_reduces_once() -> None:
 def talk(model: ModelSpec, **changes: Any) -> Any:
     """Seconds of one layer's communication, forward and backward."""
     chosen = cut(**changes)
-    block = compute.layer_seconds(model, chosen, compute.machine(CLUSTER, COSTS, STACK, chosen), moe=bool(model.moe))
+    block = compute.layer_seconds(model, chosen, kernels.machine(CLUSTER, COSTS, STACK, chosen), moe=bool(model.moe))
     hiding = block.forward.attention_s, block.input_grad.attention_s
     ways = layer_collectives(model, CLUSTER, COSTS, STACK, chosen, moe=bool(model.moe))
     talks = [
@@ -353,7 +353,7 @@ def test_tokens_go_to_their_experts_and_back() -> None:
 
 def test_the_head_weighs_on_the_last_stage_and_launches_nothing() -> None:
     parts = seconds(gpt(), (25, 1))
-    block = compute.head_seconds(gpt(), cut(), compute.machine(CLUSTER, COSTS, STACK, cut()))
+    block = compute.head_seconds(gpt(), cut(), kernels.machine(CLUSTER, COSTS, STACK, cut()))
     for op, expected in zip(parts, block, strict=True):
         assert sum(op.values())[0, 1] == pytest.approx(float(np.squeeze(expected.total_s())), rel=1e-12)
 

@@ -59,22 +59,20 @@ GOALS = (
     Goal(COVERED_TIME, DEV, 0.05), Goal(COVERED_MEMORY, DEV, 0.05),
 )  # fmt: skip
 
-Figures = Mapping[tuple[str, str], float]
-"""By a goal's ``what`` and ``of``."""
+Figures = Mapping[str, Mapping[str, float]]
+"""By source and a key of ``WORDS``: ``summary.figures``."""
 
 
-def reached(validation: Validation, figures: Mapping[str, Mapping[str, float]]) -> list[tuple[Goal, float]]:
-    """Every goal that these rows say something about; ``figures`` are ``summary.figures`` of them."""
-    known: Figures = {(what, of): value for of, each in figures.items() for what, value in each.items()} | dict(
-        _joined(validation, figures)
-    )
+def reached(validation: Validation, figures: Figures) -> list[tuple[Goal, float]]:
+    """Every goal that these rows say something about."""
+    known = {(what, of): value for of, each in figures.items() for what, value in each.items()}
+    known |= _joined(validation, figures)
     return [(goal, known[goal.what, goal.of]) for goal in GOALS if (goal.what, goal.of) in known]
 
 
-def _joined(
-    validation: Validation, figures: Mapping[str, Mapping[str, float]]
-) -> Iterator[tuple[tuple[str, str], float]]:
-    regrets = [each["regret"] for source, each in figures.items() if "regret" in each and _on_a100(validation, source)]
+def _joined(validation: Validation, figures: Figures) -> Iterator[tuple[tuple[str, str], float]]:
+    """Figures of several sources, by a goal's ``what`` and ``of``."""
+    regrets = [each[REGRET] for source, each in figures.items() if REGRET in each and _on_a100(validation, source)]
     if regrets:
         yield (REGRET, A100_MEAN), float(np.mean(regrets))
     dev = validation.of_role("dev")
@@ -83,8 +81,10 @@ def _joined(
         yield (PLAIN, DEV_WORST), max(figures[each.name][PLAIN] for each in unseen)
         runs = [after_runs.after(validation, each.rows).weighed[1][0] for each in unseen]
         yield (ONE_RUN, DEV_WORST), max(runs)
-        for what, rows in (("step_time", validation.timed), ("memory", summary.scored_memory(validation))):
-            yield (f"{what}_coverage", DEV), abs(summary.covered(validation, rows & dev, what) - COVERAGE)
+        for key, what, rows in (
+            (COVERED_TIME, "step_time", validation.timed), (COVERED_MEMORY, "memory", summary.scored_memory(validation)),
+        ):  # fmt: skip
+            yield (key, DEV), abs(summary.covered(validation, rows & dev, what) - COVERAGE)
     for each in after_runs.releases(validation):
         if each.release == after_runs.TOGETHER:
             yield (PLAIN, each.source), each.plain.mean

@@ -6,54 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipesim.costs.attention import attention_s, merging_s
 from pipesim.costs.columns import Number
 from pipesim.costs.cut import Cut
-from pipesim.costs.matrices import Matrix, dense_matrices, expert_matrices, head_dims, key_value_width
+from pipesim.costs.kernels import BACKWARD_BYTES, Machine, gemm_s
+from pipesim.costs.matrices import Matrix, dense_matrices, expert_matrices, head_dims
+from pipesim.costs.memory import ELEMENT_BYTES
 from pipesim.costs.parameters import layer_parameters
-from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, StackSpec
-
-BACKWARD_BYTES = 1.5
-"""Memory traffic of a backward elementwise kernel over that of its forward: it reads the activation and the gradient."""
-
-FLASH_BACKWARD_FLOPS = 2.5
-"""Of a flash-attention backward over its forward: five products for two. Source: Dao, "FlashAttention-2", 2023, section 4.1."""
-
-FLASH_BACKWARD_SPEED = 0.88
-"""FLOP/s of a flash-attention backward over its forward's. Source: the same, figures 4 to 6, causal, head size 128."""
-
-FLASH_TILE = 128
-"""Queries of one block of a flash kernel, and keys that it takes at a time. Source: Dao, "FlashAttention-2", 2023, section 3.3."""
-
-FLASH_LENGTH = 16384
-"""Tokens of the causal sequences that ``ClusterSpec.flash_efficiency`` was read at: the longest of the figures."""
-
-FLASH_START_TILES = 1.0
-"""What a block of queries takes to start and to write its result, in tiles of keys. Source: Dao-AILab/flash-attention, pull
-request 2605: full attention, head size 128, reaches 1205, 1279, 1328, 1358 and 1362 TFLOP/s for 1, 2, 4, 8 and 16 thousand
-tokens; one tile for each block makes that 1211, 1282, 1321, 1341 and 1352.
-"""
-
-MERGE_BYTES, FIRST_BYTES = 6.0, 2.0
-"""For each element of what a step of a ring brings: it is read, and the sum so far read and written, all in 16 bits; there is
-no sum before the first step. Source: NVIDIA, Transformer Engine 2.8, attention/dot_product_attention/context_parallel.py, as
-the next.
-"""
-
-GATHERED_BYTES = (8.0, 18.0)
-"""For each element of a whole sequence's keys and values, gathered: brought into the sequence's order and cut to what a part
-attends to, forward; that again and their gradients added and brought back to the ranks' order, backward.
-"""
-
-TILES = ((256, 128, 1.0), (128, 128, 0.95), (256, 64, 0.9), (128, 64, 0.8), (64, 64, 0.65))
-"""Output tiles (rows, columns) that a matrix product may be cut into, and the speed of each over the largest's.
-Source: NVIDIA, "Matrix Multiplication Background User's Guide", sections 3 and 4 (tile efficiency, tile and wave quantization).
-"""
-
-ELEMENT_BYTES = 2
-"""Of a weight's gradient as a product writes it: bf16 or fp16."""
-
-BALANCE = 312e12 / 2039e9
-"""FLOPs for each byte of an A100 80GB (its datasheet): what ``gemm_inner_half_dim`` was fitted to."""
+from pipesim.specs import ModelSpec, StackSpec
 
 TRANSPOSE_BYTES = 2.0
 """Read and written at one byte: tensor cores of fp8 take both operands with the inner dimension last, so that backward
@@ -67,24 +27,6 @@ PERMUTE_BYTES = 8.0
 PADDED_BYTES = 8.0
 """For each element that enters and leaves an expert in fp8: copied to where each expert's rows are a multiple of 16, and
 back. Source: Megatron-Core ``transformer/moe/experts.py``, ``fp8_padding``."""
-
-FLASH_KERNELS = ("flash1", "flash", "flash3")
-
-
-class Machine(NamedTuple):
-    """What a kernel of one precision can reach on one GPU."""
-
-    peak_flops_per_s: float
-    hbm_bytes_per_s: float
-    multiprocessors: int
-    gemm_efficiency: float
-    flash_efficiency: float
-    costs: CostConstants
-    stack: StackSpec
-    balance: float = 1.0
-    """FLOPs at peak for each byte of memory traffic, over those of the machine that the constants are for."""
-    cast_bytes: float = 0.0
-    """Moved for each element of a product's operand that is brought to fp8."""
 
 
 class Parts(NamedTuple):
@@ -106,66 +48,6 @@ class BlockSeconds(NamedTuple):
     weight_grad: Parts
 
 
-def machine(cluster: ClusterSpec, costs: CostConstants, stack: StackSpec, cut: Cut) -> Machine:
-    gemm = stack.gemm_efficiency.get(cluster.chip, stack.gemm_efficiency["default"])
-    return Machine(
-        peak_flops_per_s=cluster.peak_flops_per_s[cut.precision],
-        hbm_bytes_per_s=cluster.hbm_bytes_per_s * costs.hbm_efficiency,
-        multiprocessors=cluster.multiprocessors,
-        gemm_efficiency=gemm * (stack.fp8_efficiency if cut.precision == "fp8" else 1.0),
-        flash_efficiency=flash_efficiency(cluster, cut),
-        costs=costs,
-        stack=stack,
-        balance=balance(cluster.peak_flops_per_s[cut.precision], cluster.hbm_bytes_per_s),
-        cast_bytes=stack.fp8_cast_bytes if cut.precision == "fp8" else 0.0,
-    )
-
-
-def balance(peak_flops_per_s: float, hbm_bytes_per_s: float) -> float:
-    """Of a machine, by its datasheet, over that of the machine that ``gemm_inner_half_dim`` was fitted to."""
-    return peak_flops_per_s / hbm_bytes_per_s / BALANCE
-
-
-def flash_efficiency(cluster: ClusterSpec, cut: Cut) -> float:
-    """Of the peak of the precision asked for; attention itself stays in bf16 where matrices are multiplied in fp8."""
-    if cut.attention not in FLASH_KERNELS:
-        return 1.0
-    known = cluster.flash_efficiency
-    reached = known.get(cut.attention, known.get("flash", 0.5))
-    if cut.precision == "fp8":
-        reached *= cluster.peak_flops_per_s["bf16"] / cluster.peak_flops_per_s["fp8"]
-    return reached
-
-
-def gemm_s(rows: Number, outputs: Number, inputs: Number, on: Machine, result_bytes: float = 2) -> Number:
-    """Seconds of one matrix product (rows x inputs) (inputs x outputs): the longer of computing and moving.
-
-        T = max(2 M N K / (P e q) (1 + c / K), (w M N + 2 N K + 2 M K) / bandwidth)
-
-    w are ``result_bytes``, moved for each element of the result. P is the peak, e the stack's ``gemm_efficiency``, q the
-    useful share of the tiles that are computed, c ``gemm_inner_half_dim`` times the machine's ``balance``: the inner loop
-    has to start up and its result to be written, which a faster multiplier does not shorten.
-    """
-    compute = 2 * rows * outputs * inputs / (on.peak_flops_per_s * on.gemm_efficiency)
-    compute = compute / tile_efficiency(rows, outputs, on.multiprocessors)
-    compute = compute * (1 + on.costs.gemm_inner_half_dim * on.balance / inputs)
-    move = (result_bytes * rows * outputs + 2 * (outputs * inputs + rows * inputs)) / on.hbm_bytes_per_s
-    return np.maximum(compute, move)
-
-
-def tile_efficiency(rows: Number, outputs: Number, multiprocessors: int) -> Number:
-    """Useful share of what is computed when the output is cut into tiles and these into waves of one tile for each
-    multiprocessor, with the best of ``TILES``, whichever way it lies.
-    """
-    best: Number = 0.0
-    for long, short, speed in TILES:
-        for high, wide in {(long, short), (short, long)}:
-            tiles = np.ceil(rows / high) * np.ceil(outputs / wide)
-            computed = np.ceil(tiles / multiprocessors) * multiprocessors * high * wide
-            best = np.maximum(best, speed * rows * outputs / computed)
-    return best
-
-
 def layer_seconds(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> BlockSeconds:
     """One transformer layer; each of the backward's two halves multiplies as much as the forward, in another shape."""
     write_bytes, add_bytes = gradient_bytes(cut, on.stack)
@@ -176,16 +58,15 @@ def layer_seconds(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> Bloc
         for matrix in expert_matrices(model):
             products.append(tuple(resident * s for s in _products_s(matrix, rows, cut.t, on, write_bytes)))
     forward, input_grad, weight_grad = (sum(op) for op in zip(*products, strict=True))
-    attention_forward, attention_backward = _attention_s(model, cut, on)
-    merge_forward, merge_backward = _merging_s(model, cut, on)
+    attention_forward, attention_backward = attention_s(model, cut, on)
+    merge_forward, merge_backward = merging_s(model, cut, on)
     elementwise = _elementwise_s(model, cut, on, moe=moe)
     cast_forward, cast_backward = _casts_s(model, cut, on, moe=moe)
-    held = layer_parameters(model, moe)
-    added = held.sharded / cut.t + held.replicated + held.expert / np.multiply(cut.t, cut.e)
+    own, routed = layer_parameters(model, moe).on_rank(cut.t, cut.e)
     return BlockSeconds(
         forward=Parts(forward, attention_forward + merge_forward, elementwise + cast_forward),
         input_grad=Parts(input_grad, attention_backward + merge_backward, BACKWARD_BYTES * elementwise + cast_backward),
-        weight_grad=Parts(weight_grad, 0.0, added * add_bytes / on.hbm_bytes_per_s),
+        weight_grad=Parts(weight_grad, 0.0, (own + routed) * add_bytes / on.hbm_bytes_per_s),
     )
 
 
@@ -223,66 +104,6 @@ def _products_s(matrix: Matrix, rows: Number, t: Number, on: Machine, write_byte
     inputs = matrix.inputs / t if matrix.split == "rows" else matrix.inputs
     weight_grad = gemm_s(inputs, outputs, rows, on, write_bytes)
     return gemm_s(rows, outputs, inputs, on), gemm_s(rows, inputs, outputs, on), weight_grad
-
-
-def _attention_s(model: ModelSpec, cut: Cut, on: Machine) -> tuple[Number, Number]:
-    """Scores and weighted values, forward and backward, without the projections.
-
-    Flash attention recomputes scores backward. Unfused attention multiplies the whole square,
-    doubles it backward, and moves every score through memory; its products are padded to head sizes of 64, and run
-    without tensor cores, sixteen times slower, where a head is no multiple of 8 (an A100: 19.5 of 312 TFLOP/s).
-    """
-    key_dim, value_dim = head_dims(model)
-    scores = cut.tokens * cut.seq_length * model.heads / cut.t
-    if cut.attention in FLASH_KERNELS:
-        flops = _flash_tiles(model, cut, on) * 2 * FLASH_TILE**2 * (key_dim + value_dim)
-        whole = 1 + (1 + 2 * FLASH_START_TILES) * FLASH_TILE / FLASH_LENGTH  # computed for each that is needed, there
-        forward = flops / (on.peak_flops_per_s * on.flash_efficiency * whole)
-        return forward, FLASH_BACKWARD_FLOPS / FLASH_BACKWARD_SPEED * forward
-    padded = 64 * (np.ceil(np.asarray(key_dim) / 64) + np.ceil(np.asarray(value_dim) / 64))
-    slow = np.where((np.asarray(key_dim) % 8 == 0) & (np.asarray(value_dim) % 8 == 0), 1.0, 16.0)
-    multiply = 2 * scores * padded * slow / (on.peak_flops_per_s * on.costs.unfused_efficiency)
-    each = on.costs.torch_score_bytes if cut.attention == "torch" else on.costs.unfused_score_bytes
-    move = scores * each / on.hbm_bytes_per_s
-    return multiply + move, 2 * multiply + BACKWARD_BYTES * move
-
-
-def _flash_tiles(model: ModelSpec, cut: Cut, on: Machine) -> Number:
-    """Tiles of scores (128 x 128) that one rank's causal attention takes as long as, on all multiprocessors.
-
-        max(n (R / 2 + 1 / 2 + r o), w (R / k + o))
-
-    n  blocks of queries     micro-batch x heads / t x sequence / c / 128
-    R  blocks of a sequence  half of its tiles are masked, of the diagonal's half is computed for nothing
-    r  runs                  a ring's c steps take each block of queries once, every other way all keys at once
-    o  ``FLASH_START_TILES`` of each run
-    w  multiprocessors       one has the longest block to itself, of R tiles (k = 1), in a ring of R / c (k = c)
-
-    Every rank has equal work: it holds the j-th part of 2 c from the sequence's start and the j-th from its end. Steps of a
-    ring fill each other's last waves, on two streams. Source: NVIDIA, Transformer Engine 2.8, as ``MERGE_BYTES``.
-    """
-    length = np.asarray(cut.seq_length / FLASH_TILE)
-    blocks = cut.micro_batch * model.heads / cut.t * length / cut.c
-    runs = cut.c if cut.context == "ring" else 1.0
-    longest = on.multiprocessors * (length / runs + FLASH_START_TILES)
-    return np.maximum(blocks * (length / 2 + 0.5 + runs * FLASH_START_TILES), longest)
-
-
-def _merging_s(model: ModelSpec, cut: Cut, on: Machine) -> tuple[Number, Number]:
-    """What context parallelism moves through memory, forward and backward: outputs of a ring's steps put together, and the
-    gradients of queries, keys and values; or gathered keys and values, and their gradients.
-    """
-    key_dim, value_dim = head_dims(model)
-    passed, heads = key_value_width(model, cut.t), model.heads / cut.t
-    if cut.context == "ring":
-        bytes_each = MERGE_BYTES * cut.c - FIRST_BYTES
-        forward, backward = bytes_each * heads * value_dim, bytes_each * (heads * key_dim + passed)
-    elif cut.context == "all_gather":
-        forward, backward = (each * cut.c * passed for each in GATHERED_BYTES)
-    else:
-        return 0.0, 0.0
-    tokens_s = cut.tokens * np.greater(cut.c, 1) / on.hbm_bytes_per_s
-    return tokens_s * forward, tokens_s * backward
 
 
 def _elementwise_s(model: ModelSpec, cut: Cut, on: Machine, *, moe: bool) -> Number:

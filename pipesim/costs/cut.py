@@ -61,11 +61,11 @@ class Cut:
         return np.multiply(self.d, self.c)
 
     @property
-    def zero3_rounds(self) -> Number:
-        """How often a step gathers weights and reduces gradients under ZeRO-3: with every micro-batch, but once in a
+    def exchanges(self) -> Number:
+        """How often a step gathers weights and reduces gradients: once, but with ZeRO-3 for every micro-batch, unless in a
         pipeline, whose stages stay whole from their first use to the end of the step (``full._whole_bytes``).
         """
-        return np.where(np.greater(self.p, 1), 1.0, self.num_microbatches)
+        return np.where(np.greater(self.p, 1), 1.0, self.num_microbatches) if self.zero == 3 else 1.0
 
     @property
     def shards(self) -> Number:

@@ -12,7 +12,7 @@ from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.memory import ELEMENT_BYTES, gathered_element_bytes
-from pipesim.costs.stage import Stages, StageSeconds
+from pipesim.costs.stage import Stages, StageSeconds, table_parameters
 from pipesim.costs.topology import Axis
 from pipesim.specs import ModelSpec, Point
 
@@ -37,12 +37,10 @@ def exchange(
 
     ``shared`` are parameters that all d c ranks hold, ``experts`` those of d c / e ranks.
     """
-    tables = (stages.embedding + stages.head) * (model.vocab * model.hidden / np.asarray(cut.t))
-    inner = list(_among_shards(point, cut, shared, experts, tables))
+    inner = list(_among_shards(point, cut, shared, experts, table_parameters(model, cut, stages)))
     outer = list(_among_replicas(point, cut, shared, experts))
-    times = cut.zero3_rounds if cut.zero == 3 else 1.0
     last = _last_micro_batches(cut)
-    exposed_s, left_s = 0.0 * shared, 0.0 * shared
+    exposed_s, left_s, times = 0.0 * shared, 0.0 * shared, cut.exchanges
     for backward, window_s in ((False, _stage_s(seconds, 0)), (True, _stage_s(seconds, 1) + _stage_s(seconds, 2))):
         if backward and cut.zero == 3:
             window_s = window_s * np.equal(cut.p, 1)
@@ -70,27 +68,23 @@ def _among_shards(
 
     Without ZeRO gradients are all-reduced; with it they are reduced to their shard, unless the stack ``reduces_whole``,
     and the updated weights gathered. ZeRO-3 gathers weights forward and backward and reduces gradients for every
-    micro-batch. Source: Rajbhandari et al. 2020, section 7. ``tables`` are those of ``shared`` that are gathered in 16 bits
-    whatever the precision. In a pipeline the weights are there until the step ends: gathered once, gradients reduced once.
+    micro-batch, but in a pipeline weights stay until the step ends. Source: Rajbhandari et al. 2020, section 7. ``tables``
+    are those of ``shared`` that are gathered in 16 bits whatever the precision.
     """
-    kinds = [("all-reduce", True)]
+    kinds: list[tuple[str, bool, Number]] = [("all-reduce", True, cut.exchanges)]
     if cut.zero:
         reduced = "all-reduce" if point.stack.reduces_whole and cut.zero < 3 else "reduce-scatter"
-        kinds = [(reduced, True), ("all-gather", False)]
+        kinds = [(reduced, True, cut.exchanges), ("all-gather", False, cut.exchanges)]
     if cut.zero == 3:
-        kinds.append(("all-gather", True))
+        kinds.append(("all-gather", True, cut.exchanges * np.equal(cut.p, 1)))
     element_bytes = gathered_element_bytes(cut, point.stack)
-    times = cut.zero3_rounds if cut.zero == 3 else 1.0
     for held, shards, _ in _holders(cut, shared, experts):
         group = topology.group(point.cluster, point.costs, shards, cut.gpus)
         wide = np.minimum(tables, held) if held is shared else 0.0
         gathered_bytes = held * element_bytes + wide * (ELEMENT_BYTES - element_bytes)
-        for kind, backward in kinds:
-            count = times * _some(held)
-            if kind == "all-gather" and backward:
-                count = count * np.equal(cut.p, 1)
+        for kind, backward, times in kinds:
             message_bytes = gathered_bytes if kind == "all-gather" else held * point.stack.reduce_bytes
-            yield _Inner(Collective("dp", kind, group, message_bytes, count), backward)
+            yield _Inner(Collective("dp", kind, group, message_bytes, times * _some(held)), backward)
 
 
 def _among_replicas(point: Point, cut: Cut, shared: FloatArray, experts: FloatArray) -> Iterator[Collective]:

@@ -9,7 +9,7 @@ from pipesim.costs import flops as flops_
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.cut import Cut
 from pipesim.costs.prices import Prices
-from pipesim.costs.stage import Stages, recomputed_share, stage_seconds
+from pipesim.costs.stage import Stages, recomputed_share, stage_seconds, table_parameters
 from pipesim.specs import ModelSpec, Point, StackSpec
 
 
@@ -78,9 +78,8 @@ def _stage_parameters(model: ModelSpec, cut: Cut, stages: Stages) -> tuple[Float
     experts = np.zeros_like(shared)
     for count, moe in ((stages.dense, False), (stages.moe, True)):
         if count.any():
-            layer = parameters.layer_parameters(model, moe)
-            shared = shared + count * (layer.sharded / cut.t + layer.replicated)
-            experts = experts + count * layer.expert / (np.multiply(cut.t, cut.e))
+            own, routed = parameters.layer_parameters(model, moe).on_rank(cut.t, cut.e)
+            shared, experts = shared + count * own, experts + count * routed
     return shared, experts
 
 
@@ -97,12 +96,9 @@ def _whole_bytes(
     """
     if cut.zero < 3:
         return np.zeros_like(stages.head)
-    moe = bool(stages.moe.any())
-    layer = parameters.layer_parameters(model, moe)
-    one = layer.sharded / cut.t + layer.replicated + layer.expert / np.multiply(cut.t, cut.e)
-    passing = 3 * memory.ELEMENT_BYTES * one * (stages.dense + stages.moe > 0)
-    ends = (stages.embedding + stages.head) * (model.vocab * model.hidden / np.asarray(cut.t))
-    passing = passing + 2 * memory.ELEMENT_BYTES * ends * point.stack.fsdp
+    layer = sum(parameters.layer_parameters(model, moe=bool(stages.moe.any())).on_rank(cut.t, cut.e))
+    passing = 3 * memory.ELEMENT_BYTES * layer * (stages.dense + stages.moe > 0)
+    passing = passing + 2 * memory.ELEMENT_BYTES * table_parameters(model, cut, stages) * point.stack.fsdp
     elsewhere = shared * (1 - 1 / np.asarray(cut.shards)) + experts * (1 - 1 / np.maximum(cut.shards / cut.e, 1.0))
     accumulated = point.stack.gradient_bytes * elsewhere * np.greater(cut.num_microbatches, 1)
     staying = memory.ELEMENT_BYTES * (shared + experts) + accumulated

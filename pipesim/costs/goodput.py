@@ -60,9 +60,8 @@ def best_interval_s(checkpoint_s: Number, mtbf_s: Number) -> Number:
     """
     share = checkpoint_s / mtbf_s
     exact = mtbf_s * (1 + lambertw(-np.exp(-1 - share)).real)
-    return np.where(share < 1e-8, daly_interval_s(checkpoint_s, mtbf_s), exact)[
-        ()
-    ]  # where rounding would leave no digit
+    no_digit_left = share < 1e-8  # of 1 + W, by rounding
+    return np.where(no_digit_left, daly_interval_s(checkpoint_s, mtbf_s), exact)[()]
 
 
 def times_s(

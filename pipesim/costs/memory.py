@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from pipesim.costs.columns import Number
-from pipesim.costs.compute import FLASH_KERNELS
 from pipesim.costs.cut import Cut
+from pipesim.costs.kernels import FLASH_KERNELS
 from pipesim.costs.matrices import head_dims, key_value_width
 from pipesim.specs import ModelSpec, SpreadVocab, StackSpec
 
 ELEMENT_BYTES = 2
-"""Weights and activations are held in bf16 or fp16."""
+"""Weights and activations are held in bf16 or fp16, and products write gradients of both so."""
 
 OPTIMIZER_BYTES = 12
 """Adam in mixed precision, per parameter: fp32 master weight, first and second moment.

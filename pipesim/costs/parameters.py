@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
+from pipesim.costs.columns import Number
 from pipesim.costs.matrices import Matrix, dense_matrices, expert_matrices
 from pipesim.specs import ModelSpec
 
@@ -27,6 +30,10 @@ class LayerParameters(NamedTuple):
     @property
     def total(self) -> int:
         return self.sharded + self.replicated + self.expert
+
+    def on_rank(self, t: Number, e: Number) -> tuple[Number, Number]:
+        """Of one of t x e ranks: what all ranks of a data group hold alike, and its experts."""
+        return self.sharded / t + self.replicated, self.expert / np.multiply(t, e)
 
 
 def embedding_parameters(model: ModelSpec) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipesim.costs import compute, topology
+from pipesim.costs import compute, kernels, topology
 from pipesim.costs.collectives import Collective, ring_pass_exposed_s
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.compute import BlockSeconds, Parts
@@ -95,9 +95,9 @@ def stage_seconds(
     stages: Stages,
 ) -> StageSeconds:
     """Items of every op: matmul, attention, elementwise, launch, recompute, tp, cp, ep; shape (points, stages)."""
-    on = compute.machine(cluster, costs, stack, cut)
+    on = kernels.machine(cluster, costs, stack, cut)
     wide = replace(cut, precision="bf16") if cut.precision == "fp8" else cut
-    in_bf16 = compute.machine(cluster, costs, stack, wide)  # what is not in a layer stays in 16 bits
+    in_bf16 = kernels.machine(cluster, costs, stack, wide)  # what is not in a layer stays in 16 bits
     again_share = recomputed_share(cut, stages)
     blocks = [
         (stages.embedding, _items_of(compute.embedding_seconds(model, cut, on))),
@@ -117,6 +117,11 @@ def stage_seconds(
             forward, input_grad, weight_grad, again = _layer(seconds, talk, _host_s(stack, cluster, cut), cut, stack)
             blocks += [(count, (forward, input_grad, weight_grad)), (again_share * count, ({}, again, {}))]
     return StageSeconds(*(_sum([(count, ops[op]) for count, ops in blocks]) for op in range(3)))
+
+
+def table_parameters(model: ModelSpec, cut: Cut, stages: Stages) -> FloatArray:
+    """Token table and output matrix of one GPU on each stage, a tied one on both. (points, stages)."""
+    return np.asarray((stages.embedding + stages.head) * (model.vocab * model.hidden / np.asarray(cut.t)))
 
 
 def recomputed_share(cut: Cut, stages: Stages) -> FloatArray:

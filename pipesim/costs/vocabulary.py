@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipesim.costs import compute, topology
+from pipesim.costs import kernels, topology
 from pipesim.costs.collectives import Collective
 from pipesim.costs.columns import FloatArray, Number
-from pipesim.costs.compute import Machine
 from pipesim.costs.cut import Cut
+from pipesim.costs.kernels import Machine
 from pipesim.costs.memory import ELEMENT_BYTES
 from pipesim.costs.stage import Stages, StageSeconds
 from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, Point, SpreadVocab, StackSpec
@@ -63,7 +63,7 @@ def added(seconds: StageSeconds, point: Point, model: ModelSpec, cut: Cut, stage
     if spread == "none":
         return seconds
     ways: tuple[list[Collective], ...] = (*collectives(model, point.cluster, point.costs, cut, spread), [])
-    moving = elementwise_s(model, cut, stages, spread, compute.machine(point.cluster, point.costs, point.stack, cut))
+    moving = elementwise_s(model, cut, stages, spread, kernels.machine(point.cluster, point.costs, point.stack, cut))
     found = []
     for op, way, moves_s in zip(seconds, ways, moving, strict=True):
         more = op | {"elementwise": op["elementwise"] + moves_s}

@@ -49,17 +49,14 @@ MOE = (
     Row("--moe-ffn-hidden-size", "model.moe.ffn"),
     Row("--moe-router-enable-expert-bias", "model.moe.router_bias", {True: True}, absent=False),
 )
+CONTEXT = {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"}
+
 PARALLEL = (
     *ALIKE[:2],
     Row("--context-parallel-size", "parallel.c", absent=1),
     Row("--expert-model-parallel-size", "parallel.e", absent=1),
     Row("--sequence-parallel", "parallel.sequence_parallel", {True: True}, absent=False),
-    Row(
-        "--cp-comm-type",
-        "parallel.context",
-        {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"},
-        absent="ring",
-    ),
+    Row("--cp-comm-type", "parallel.context", CONTEXT, absent="ring"),
     Row("--use-tp-pp-dp-mapping", "parallel.rank_order", {"tcpd": True}, absent="tcdp"),
     Row("--data-parallel-sharding-strategy", "parallel.zero", {2: "optim_grads", 3: "optim_grads_params"}, absent=0),
     Row("--use-distributed-optimizer", "parallel.zero", {1: True}, absent=0),

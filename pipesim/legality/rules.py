@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pipesim import schedules
 from pipesim.checks import MOST_LISTED, divisors, listed, nearest_divisors
 from pipesim.costs.columns import distinct
-from pipesim.costs.compute import FLASH_KERNELS
+from pipesim.costs.kernels import FLASH_KERNELS
 from pipesim.costs.stage import balanced_partition
 from pipesim.schedules.remembered import remembered
 from pipesim.specs import Point

@@ -84,9 +84,9 @@ def ways_out(found: Sequence[WayOut], named: Named, say: Say) -> Table:
         slug="ways-out",
         note=say(
             "The smallest change of its kind that does, against the asked layout; a kind that is missing here does not do "
-            "alone. All leave the share headroom of the memory free. "
-            "Larger GPUs are taken as equally fast. Two settings of two kinds stand together where no change on the same "
-            "machines does alone. A partition that was written for another number of stages gives way to balanced.",
+            "alone. All leave the share headroom of the memory free. Larger GPUs are taken as equally fast. Two settings of "
+            "two kinds stand together where no change on the same machines does alone. A partition that was written for "
+            "another number of stages gives way to balanced.",
             "各类中最小的够用改变，与原布局相比；未列出的类别单独不够。都留出 headroom 那一份显存。更大的 GPU 按同样快计。"
             "同样机器上单项都不够时，给出最省的两项组合。为别的段数写的划分改用 balanced。",
         ),

@@ -68,9 +68,8 @@ def with_runs(text: str) -> str:
     """
 
     def shortened(found: re.Match[str]) -> str:
-        runs = [
-            (number, len(list(same))) for number, same in itertools.groupby(found[0][1:-1].replace(" ", "").split(","))
-        ]
+        numbers = found[0][1:-1].replace(" ", "").split(",")
+        runs = ((number, len(list(same))) for number, same in itertools.groupby(numbers))
         return f"[{', '.join(f'{number}×{many}' if many > 1 else number for number, many in runs)}]"
 
     return _LIST.sub(shortened, text)

@@ -17,6 +17,11 @@ def share_of(manifest: Mapping[str, Any]) -> float:
     return headroom.of(manifest.get("first_point") or manifest.get("config") or {})
 
 
+def with_room(share: float) -> str:
+    """What "fits" means besides, where something is recommended."""
+    return f" with {show(share, 'percent')} of the memory free" if share else ""
+
+
 def memory_sure(row: Row, share: float, say: Say) -> str:
     """Of a priced layout by its 90 % interval, and by the share of memory that shall stay free; nothing for idealised costs."""
     if row["memory_hi_bytes"] is None:

@@ -249,13 +249,11 @@ def mistyped(rows: Sequence[Row], say: Say) -> tuple[str, ...]:
     """Values that are wrong whatever else is asked, each told once: a typing error is easily lost among rows that break rules."""
     reasons = [re.split(r"\n|(?<=\.) (?=[a-z_.]+=)", row["reason"]) for row in rows if row["status"] == "invalid"]
     told = Counter(problem for each in reasons for problem in each if re.match(r"[a-z_.]+=\S+ must ", problem))
+    if not told:
+        return ()
     first = " ".join(f"{problem} ({points:,})" for problem, points in list(told.items())[:MOST_MISTYPED])
     more = " …" * (len(told) > MOST_MISTYPED)
-    return (
-        (say(f"Wrong in itself, and points with it: {first}{more}", f"本身有误的值及其点数：{first}{more}"),)
-        if told
-        else ()
-    )
+    return (say(f"Wrong in itself, and points with it: {first}{more}", f"本身有误的值及其点数：{first}{more}"),)
 
 
 def kept(manifest: Mapping[str, Any], say: Say) -> tuple[str, ...]:

@@ -55,9 +55,8 @@ def costs(found: Explained) -> Table:
         ),
         emphasis=frozenset({0}),
         note="Half of computing: GPUs and memories twice as fast. With its bubble: and with what shorter stages save in idle "
-        "time. What eases a cost most is a neighbouring layout that fits (with "
-        "headroom), has much less of it and is faster; step then: all "
-        "that it changes, for the same tokens, below 0 is faster.",
+        "time. What eases a cost most is a neighbouring layout that fits (with headroom), has much less of it and is faster; "
+        "step then: all that it changes, for the same tokens, below 0 is faster.",
     )  # fmt: skip
 
 

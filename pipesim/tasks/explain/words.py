@@ -13,7 +13,7 @@ from pipesim.plan.explain.sensitivity import Neighbour, pace
 from pipesim.report.document import Kind
 from pipesim.report.formats import show
 from pipesim.report.layout.page import answer
-from pipesim.report.memory_words import memory_sure
+from pipesim.report.memory_words import memory_sure, with_room
 from pipesim.report.say import english
 from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, layout_name, trust
 from pipesim.results.schema import Row
@@ -35,11 +35,6 @@ TOLD = 3
 
 LONGEST_LIST = 16
 """Of a partition; one of more stages is typed as a layout string, which is shorter."""
-
-
-def with_room(room: float) -> str:
-    """What "fits" means besides, where something is recommended."""
-    return f" with {percent(room)} of the memory free" if room else ""
 
 
 def percent(value: float) -> str:

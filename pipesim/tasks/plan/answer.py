@@ -12,7 +12,7 @@ from pipesim.plan.search.best import COUNTED
 from pipesim.plan.search.refine import ORDER, PARTITION
 from pipesim.plan.search.stability import Stability
 from pipesim.report.formats import show
-from pipesim.report.memory_words import memory_sure
+from pipesim.report.memory_words import memory_sure, with_room
 from pipesim.report.ranking import Row
 from pipesim.report.say import english
 from pipesim.report.words import VERDICT_WORDS, layout_name, trust
@@ -77,7 +77,6 @@ def _objective(config: Mapping[str, Any], row: Row) -> str:
 def _nothing(config: Mapping[str, Any], rows: Sequence[Row]) -> str:
     asked = config["task"]["plan"]
     free = headroom.of(config)
-    room = f" with {show(free, 'percent')} of the memory free" if free else ""
     if roomy := [row for row in rows if question.has_room(config, row)]:
         fastest = min(roomy, key=lambda row: -row["tokens_per_s"])
         takes = question.days(asked, fastest["tokens_per_s"])
@@ -91,8 +90,8 @@ def _nothing(config: Mapping[str, Any], rows: Sequence[Row]) -> str:
         return "No layout could be estimated."
     missing = nearest["memory_bytes"] - (1 - free) * nearest["memory_limit_bytes"]
     return (
-        f"No layout fits{room}. The nearest is {named(nearest)}: it lacks {show(missing, 'bytes')}, for its heaviest rank "
-        f"({nearest['heaviest_rank']}) holds {show(nearest['memory_bytes'], 'bytes')} of "
+        f"No layout fits{with_room(free)}. The nearest is {named(nearest)}: it lacks {show(missing, 'bytes')}, for its "
+        f"heaviest rank ({nearest['heaviest_rank']}) holds {show(nearest['memory_bytes'], 'bytes')} of "
         f"{show(nearest['memory_limit_bytes'], 'bytes')}." + " headroom=0 would allow it." * bool(nearest["fits"])
     )
 

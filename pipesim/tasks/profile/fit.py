@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from pipesim.costs import collectives, topology
-from pipesim.costs.compute import Machine, balance, gemm_s, tile_efficiency
+from pipesim.costs.kernels import Machine, balance, gemm_s, tile_efficiency
 from pipesim.specs import ClusterSpec, CostConstants, StackSpec
 
 if TYPE_CHECKING:

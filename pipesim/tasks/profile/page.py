@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipesim.costs.compute import Machine, tile_efficiency
+from pipesim.costs.kernels import Machine, tile_efficiency
 from pipesim.report.document import Axis, Block, Chart, Column, Document, Mark, Observations, Section, Table
 from pipesim.report.formats import show
 from pipesim.specs import ClusterSpec, CostConstants, StackSpec
