@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from points import composed
 
 from pipesim import headroom
 from pipesim.checks import Invalid
+from pipesim.plan.explain.sensitivity import Change, Neighbour, fastest
+from pipesim.plan.partition import within
 from pipesim.report.formats import with_runs
 from pipesim.report.memory_words import memory_sure
 from pipesim.report.say import english
@@ -64,3 +67,22 @@ def test_a_value_that_is_wrong_in_itself_is_told_once_with_its_points() -> None:
     (told,) = mistyped([{"status": "invalid", "reason": reason} for reason in reasons], english)
     assert told == f"Wrong in itself, and points with it: {wrong} (2)"
     assert mistyped([{"status": "invalid", "reason": "parallel.t=3 x parallel.p=5 does not divide 8."}], english) == ()
+
+
+def test_what_is_divided_within_the_headroom_sees_smaller_gpus_in_every_part() -> None:
+    whole = composed("cluster=mixed_a100_h100", "parallel=megatron", "parallel.p=4")
+    smaller = within(whole, 0.25)
+    assert smaller.cluster.memory_bytes == 0.75 * whole.cluster.memory_bytes
+    assert [part.cluster.memory_bytes for part in smaller.cluster.parts] == [
+        0.75 * part.cluster.memory_bytes for part in whole.cluster.parts
+    ]
+    assert within(whole, 0.0) == whole
+
+
+def test_nothing_is_advised_that_leaves_too_little_memory() -> None:
+    tight, roomy = (
+        Neighbour(Change(f"parallel.t={t}", {"parallel.t": t}), row(90e9), per_token, "", leaves)
+        for t, per_token, leaves in ((4, -0.2, False), (8, -0.1, True))
+    )
+    assert fastest([tight, roomy]) == roomy
+    assert fastest([tight]) is None

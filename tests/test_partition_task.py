@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from points import plain
 
-from pipesim import study
+from pipesim import headroom, study
 from pipesim.checks import Invalid
 from pipesim.plan.asked.space import Space
+from pipesim.tasks.partition.task import partition
 
 
 def asked(*overrides: str) -> dict[str, Any]:
@@ -38,6 +39,13 @@ def test_the_task_tells_the_best_beside_the_balanced_and_how_to_ask_for_it(
     assert '--pipeline-model-parallel-layout "E' in said
     assert "Seconds and bytes of every rank" in said
     assert {"report.html", "report.md", "results.parquet"} <= {path.name for path in folder.iterdir()}
+
+
+def test_what_runs_again_is_chosen_within_the_headroom_and_without_one_fills_the_memory() -> None:
+    full, roomy = (partition(asked(f"headroom={share}", "task.partition.recompute=true")).rows[0] for share in (0, 0.1))
+    assert headroom.left(roomy, 0.1)
+    assert not headroom.left(full, 0.1)
+    assert full["step_time_s"] < roomy["step_time_s"]
 
 
 def test_the_task_refuses_what_it_cannot_divide() -> None:

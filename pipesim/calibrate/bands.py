@@ -77,8 +77,8 @@ def fields(measurement: Measurement) -> tuple[str, ...]:
     return tuple(name for name in SCANNED if name in {*named.split(","), *inferred} and _existed(measurement, name))
 
 
-def _existed(measurement: Measurement, value: str) -> bool:
-    return value not in ("sp", "selective") or float(measurement.cells["year"] or "inf") > SELECTIVE_AFTER
+def _existed(measurement: Measurement, field_or_value: str) -> bool:
+    return field_or_value not in ("sp", "selective") or float(measurement.cells["year"] or "inf") > SELECTIVE_AFTER
 
 
 def _others(measurement: Measurement, catalog: Catalog) -> Iterator[Measurement]:

@@ -245,13 +245,11 @@ def _layer(
     weight_grad = _items(block.weight_grad)
     for items, host in zip((forward, input_grad, weight_grad), host_s, strict=True):
         items["launch"] = _launch(sum(items.values()), host, stack.synchronous)
-    if cut.recompute == "selective":
-        return forward, input_grad, weight_grad, {"recompute": block.forward.attention_s} | repeated_talk
-    if cut.recompute == "operators":
-        half = block.forward.matmul_s / 2 + block.forward.elementwise_s
-        return forward, input_grad, weight_grad, {"recompute": half} | repeated_talk
-    again: Items = {"recompute": sum(_items(block.forward).values()) + forward["launch"]}
-    return forward, input_grad, weight_grad, again | repeated_talk
+    again_s = {
+        "selective": block.forward.attention_s,
+        "operators": block.forward.matmul_s / 2 + block.forward.elementwise_s,
+    }.get(cut.recompute, block.forward.total_s() + forward["launch"])
+    return forward, input_grad, weight_grad, {"recompute": again_s} | repeated_talk
 
 
 def _host_s(stack: StackSpec, cluster: ClusterSpec, cut: Cut) -> tuple[Number, Number, Number]:
