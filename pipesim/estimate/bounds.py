@@ -14,7 +14,6 @@ from pipesim.estimate.runs import handed_on, members_of, summed
 from pipesim.schedules import peak_inflight
 from pipesim.schedules.action import IntArray
 from pipesim.schedules.families import FAMILIES, WAVES
-from pipesim.schedules.remembered import remembered
 
 ROUNDING = 1e-9
 """By this share a bound is lowered, so that sums of another order cannot pass it."""
@@ -136,7 +135,7 @@ def _in_flight(points: Points, shape: Shape, m: IntArray, ranks: Ranks) -> Float
     return np.asarray(most[which])
 
 
-@remembered(maxsize=10_000)
+@lru_cache(maxsize=10_000)
 def _law(schedule: str, p: int, m: int, v: int, options: tuple[tuple[str, Any], ...]) -> IntArray:
     return peak_inflight(schedule, p, m, v, **dict(options))
 
