@@ -21,7 +21,7 @@ PLANS = {
     "llama3_405b": [
         "model=llama3_405b", "cluster=dgx_h100", "cluster.gpus=16384", "stack=nemo", "parallel=megatron", "training=megatron",
         "training.global_batch=2048", "parallel.t=8", "parallel.p=16", "parallel.v=8", "parallel.zero=2",
-        "training.recompute=none", "schedule=interleaved_1f1b", "task.plan.headroom=0.05",
+        "training.recompute=none", "schedule=interleaved_1f1b", "headroom=0.05",
     ],
 }  # fmt: skip
 

@@ -191,6 +191,10 @@ def test_no_estimate_lies_below_its_bounds(composed, schedule, stack):
         low, made = bounds(points, priced(points)), evaluate_columns(points)
         assert (low.step_time_s <= sum(made.seconds[item] for item in TIME_ITEMS)).all()
         assert (low.memory_bytes <= sum(made.bytes[item] for item in MEMORY_ITEMS)).all()
+        room = float(np.median(low.memory_bytes))
+        tight = bounds(points, priced(points), room)
+        assert np.array_equal(tight.memory_bytes, low.memory_bytes)
+        assert np.array_equal(tight.step_time_s, np.where(low.memory_bytes <= room, low.step_time_s, 0.0))
 
 
 def test_the_bound_of_equal_stages_is_the_step_itself(composed):

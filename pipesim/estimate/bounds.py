@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipesim.costs.columns import FloatArray, alike
+from pipesim.costs.columns import FloatArray, alike, codes
 from pipesim.costs.prices import Prices
 from pipesim.estimate.points import Points, Shape
 from pipesim.estimate.runs import handed_on, members_of, summed
@@ -35,6 +36,8 @@ class Ranks(NamedTuple):
 
     kinds: IntArray
     """The kinds of their stages, shape (kinds of ranks, v)."""
+    counts: IntArray
+    """How many of their stages are of each kind, shape (kinds of ranks, kinds of stages)."""
     stages: IntArray
     """Those of one rank of each kind."""
     kind_of: IntArray
@@ -45,33 +48,40 @@ class Ranks(NamedTuple):
     """The stages of every rank, shape (p, v)."""
 
 
-def bounds(points: Points, prices: Prices) -> Bounds:
+def bounds(points: Points, prices: Prices, room_bytes: float = np.inf) -> Bounds:
     """Whatever the order, a rank cannot start before the first micro-batch has come to it, runs everything of its own,
     and after it the last gradient goes back to the first stage; and all that a rank keeps of one micro-batch is held at
-    once, before its first backward.
+    once, before its first backward. Nobody asks for the time of a point that holds more than ``room_bytes``: it is 0.
     """
-    found = Bounds(np.zeros(len(points)), np.zeros(len(points)))
+    step_s, memory = np.zeros(len(points)), np.zeros(len(points))
     totals = np.stack([np.asarray(sum(items.values())) for items in prices.seconds])  # (3, cells, kinds)
+    still = (
+        prices.weights_bytes
+        + prices.gradients_bytes
+        + prices.optimizer_bytes
+        + prices.logits_bytes
+        + prices.buffer_bytes
+    )
     for members in members_of(points.shape_of[points.cell_of]):
         shape = points.shapes[points.shape_of[points.cell_of[members[0]]]]
-        cells, of = np.unique(points.cell_of[members], return_inverse=True)
-        m, ranks = points.num_microbatches[members], _ranks(shape)
-        op_s = totals[:, cells][:, :, list(shape.kind_of)].transpose(0, 2, 1)
-        found.step_time_s[members] = _step_s(points, prices, shape, cells, of, op_s, m, ranks)
-        found.memory_bytes[members] = _memory(points, prices, shape, cells, of, m, ranks)
-    return Bounds(*(values * (1 - ROUNDING) for values in found))
+        ranks = _ranks(shape.kind_of, shape.rank_of)
+        memory[members] = (1 - ROUNDING) * _memory(points, prices, shape, still, members, ranks)
+        fits = members[memory[members] <= room_bytes]
+        if len(fits):
+            step_s[fits] = (1 - ROUNDING) * _step_s(points, prices, shape, totals, fits, ranks)
+    return Bounds(step_s, memory)
 
 
 def _step_s(
     points: Points,
     prices: Prices,
     shape: Shape,
-    cells: IntArray,
-    of: IntArray,
-    op_s: FloatArray,
-    m: IntArray,
+    totals: FloatArray,
+    members: IntArray,
     ranks: Ranks,
 ) -> FloatArray:
+    m, (cells, of) = points.num_microbatches[members], codes(points.cell_of[members])
+    op_s = totals[:, cells][:, :, list(shape.kind_of)].transpose(0, 2, 1)
     standing_s, _ = handed_on(points, prices, shape, cells, op_s)
     if standing_s is None:
         pipeline_s = _pipeline_s(points, shape, op_s, m, of, ranks.stages, ranks.latest)
@@ -101,21 +111,16 @@ def _pipeline_s(
 
 
 def _memory(
-    points: Points, prices: Prices, shape: Shape, cells: IntArray, of: IntArray, m: IntArray, ranks: Ranks
+    points: Points, prices: Prices, shape: Shape, still: FloatArray, members: IntArray, ranks: Ranks
 ) -> FloatArray:
-    still = (
-        prices.weights_bytes
-        + prices.gradients_bytes
-        + prices.optimizer_bytes
-        + prices.logits_bytes
-        + prices.buffer_bytes
-    )
-    kept = prices.kept_bytes[cells]
-    one, least = summed(kept, ranks.kinds), _of_stages(np.minimum, kept, ranks)
-    working = _of_stages(np.maximum, prices.working_bytes[cells], ranks)
+    m, (cells, of) = points.num_microbatches[members], codes(points.cell_of[members])
+    kinds = np.s_[cells, None, : len(shape.kinds)]
+    kept, working = prices.kept_bytes[kinds], prices.working_bytes[kinds]
+    standing, one = (np.sum(each * ranks.counts, axis=2) for each in (still[kinds], kept))
+    least = np.where(ranks.counts > 0, kept, np.inf).min(axis=2)
+    standing += np.where(ranks.counts > 0, working, 0.0).max(axis=2)
     held = np.maximum(one[of], _in_flight(points, shape, m, ranks) * least[of])
-    total = (1 + prices.slack) * ((summed(still[cells], ranks.kinds) + working)[of] + held) + prices.context_bytes
-    return np.asarray(total.max(axis=1))
+    return np.asarray(((1 + prices.slack) * (standing[of] + held) + prices.context_bytes).max(axis=1))
 
 
 def _in_flight(points: Points, shape: Shape, m: IntArray, ranks: Ranks) -> FloatArray:
@@ -123,30 +128,29 @@ def _in_flight(points: Points, shape: Shape, m: IntArray, ranks: Ranks) -> Float
     like = points.like
     if like.schedule in (*TWO_WAYS, *OTHER_ORDERS, *WAVES):  # no rank of a wave need reach what the law allows it
         return np.ones((len(m), len(ranks.kinds)))
-    sizes, which = np.unique(m, return_inverse=True)
+    sizes, which = codes(m)
     most = np.zeros((len(sizes), len(ranks.kinds)))
     for row, size in zip(most, sizes.tolist(), strict=True):
-        np.maximum.at(row, ranks.kind_of, peak_inflight(like.schedule, shape.p, size, shape.v, **dict(like.options)))
+        np.maximum.at(row, ranks.kind_of, _law(like.schedule, shape.p, size, shape.v, like.options))
     return np.asarray(most[which])
 
 
-def _ranks(shape: Shape) -> Ranks:
-    by_rank = np.argsort(shape.rank_of, kind="stable").reshape(shape.p, -1)
-    kinds = np.array(shape.kind_of)[by_rank]
-    at, kind_of = alike(np.sort(kinds, axis=1))
+@lru_cache(maxsize=10_000)
+def _law(schedule: str, p: int, m: int, v: int, options: tuple[tuple[str, Any], ...]) -> IntArray:
+    return peak_inflight(schedule, p, m, v, **dict(options))
+
+
+@lru_cache(maxsize=10_000)
+def _ranks(kind_of: tuple[int, ...], rank_of: tuple[int, ...]) -> Ranks:
+    by_rank = np.argsort(rank_of, kind="stable").reshape(max(rank_of) + 1, -1)
+    kinds = np.array(kind_of)[by_rank]
+    at, which = alike(np.sort(kinds, axis=1))
     latest = np.zeros(len(at), np.int64)
-    np.maximum.at(latest, kind_of, by_rank[:, 0])
-    return Ranks(kinds[at], by_rank[at], kind_of, latest, by_rank)
+    np.maximum.at(latest, which, by_rank[:, 0])
+    counts = np.stack([np.bincount(rank, minlength=kinds.max() + 1) for rank in kinds[at]])
+    return Ranks(kinds[at], counts, by_rank[at], which, latest, by_rank)
 
 
 def _on_ranks(of_stages: FloatArray, stages: IntArray) -> FloatArray:
     """(stages, cells) summed over those of each rank (ranks, v): (cells, ranks)."""
     return np.asarray(sum(of_stages[column] for column in stages.T)).T
-
-
-def _of_stages(choose: np.ufunc, of_kind: FloatArray, ranks: Ranks) -> FloatArray:
-    """The least or the most of (cells, kinds of stages) on a rank of each kind."""
-    found = of_kind[:, ranks.kinds[:, 0]]
-    for column in ranks.kinds.T[1:]:
-        found = choose(found, of_kind[:, column])
-    return np.asarray(found)

@@ -107,12 +107,12 @@ class _Pool:
 
     def __init__(self, asked: Sequence[Group], wanted: Wanted) -> None:
         self.wanted, self.groups = wanted, asked
-        found = [_bounded(group) for group in asked]
+        room = (1 - wanted.headroom) * _memory_bytes(asked)
+        found = [_bounded(group, room) for group in asked]
         self.step_s, self.memory, self.gpus = (np.concatenate(each) for each in zip(*found, strict=True))
         sizes = [len(group.at) for group in asked]
         self.group_of = np.repeat(np.arange(len(asked)), sizes)
         self.place_of = np.concatenate([np.arange(size) for size in sizes])
-        room = (1 - wanted.headroom) * _memory_bytes(asked)
         self.left: Mask = self.memory <= room
         """Points that may fit and that are neither estimated nor known to be slower."""
         self.estimated: Mask = np.zeros(len(self), np.bool_)
@@ -179,16 +179,16 @@ def _enough_s(pool: _Pool, count: float) -> float:
 
 
 def _front(pool: _Pool) -> None:
-    """Of what is left, the smallest bounds first, what no layout that fits is sure to beat in time, memory and GPUs."""
-    size = AT_FIRST
-    while True:
-        may = np.flatnonzero(pool.left)
-        may = may[~_beaten(pool, may)]
-        if not len(may):
-            return
-        pool.estimate(may[np.argsort(pool.step_s[may], kind="stable")][:size])
-        pool.left[:] = False if len(may) <= size else pool.left
-        size *= 2
+    """Of what is left, what no layout that fits is sure to beat in time, memory and GPUs: first those whose bounds no
+    other's bounds beat, for their estimates beat most of the rest.
+    """
+    may = np.flatnonzero(pool.left)
+    while len(may := may[~_beaten(pool, may)]):
+        bounds = (values[may] for values in (pool.gpus, pool.step_s, pool.memory))
+        first = front(np.zeros(len(may), np.int64), *bounds)
+        pool.estimate(may[first])
+        may = np.delete(may, first)
+    pool.left[:] = False
 
 
 def _beaten(pool: _Pool, points: IntArray) -> Mask:
@@ -216,12 +216,12 @@ def _nearest(pool: _Pool) -> None:
         rest, size = rest[pool.memory[rest] <= most], 2 * size
 
 
-def _bounded(group: Group) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Bounds of step time and memory, and the GPUs, of points that keep the rules."""
+def _bounded(group: Group, room_bytes: float) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Bounds of step time and memory, and the GPUs, of points that keep the rules; a step of 0 s where there is no room."""
     assert group.like is not None
     numbers = legality.filled_in(group.like, group.numbers)
     points = grid.points_of(group.like, numbers)
-    found = bounds(points, priced(points))
+    found = bounds(points, priced(points), room_bytes)
     return found.step_time_s, found.memory_bytes, numbers["t"] * numbers["p"] * numbers["c"] * numbers["d"]
 
 
