@@ -30,8 +30,8 @@ class StackSpec:
     hidden behind computing: of tensor parallelism, of reducing gradients, of gathering the weights that ZeRO-1 and 2
     divide; ``gather_interference`` is what hidden ZeRO-3 gathering still costs. ``blocking_hops``: a rank stands still
     while it hands its result on, which takes ``hop_start_s`` before bytes flow. ``step_s`` is spent once a step.
-    ``reduces_whole``: where ZeRO-1 or 2 divides the optimizer, every rank gets the sum of all gradients nevertheless, not
-    of its shard alone.
+    ``reduces_whole``: where ZeRO-1 divides the optimizer, every rank gets the sum of all gradients nevertheless, not of its
+    shard alone.
 
     For each parameter and micro-batch ``accumulation_bytes`` move to add its gradient to those of earlier micro-batches,
     in kernels of their own; with 0 the product that makes the gradient reads and writes the sum.

@@ -316,7 +316,7 @@ def test_what_fits_exactly_fits() -> None:
     [
         ("compute", (), {}),
         ("bubble", (), {"global_batch": 16}),
-        ("tp", SMALL, {"t": 16, "p": 1, "d": 1, "micro_batch": 1}),
+        ("tp", SMALL, {"t": 32, "p": 1, "d": 1, "micro_batch": 1}),
         ("dp", SMALL, {"t": 1, "p": 1, "d": 256, "micro_batch": 1, "global_batch": 256, "seq_length": 64}),
         (
             "imbalance",
@@ -370,11 +370,11 @@ def test_a_data_parallel_step_sends_gradients_and_fetches_weights(zero: int) -> 
         assert each["dp_bytes_per_gpu"] == pytest.approx(expected, rel=1e-12), (zero, reduce_bytes)
 
 
-@pytest.mark.parametrize(("zero", "gathers"), [(0, 0), (1, 1), (2, 1), (3, None)])
+@pytest.mark.parametrize(("zero", "gathers"), [(0, 0), (1, 1), (2, None), (3, None)])
 def test_a_stack_that_reduces_whole_gradients_sends_an_all_reduce_and_fetches_weights(
     zero: int, gathers: int | None
 ) -> None:
-    # DeepSpeed's BF16_Optimizer: 2 (d - 1) / d of all fp32 sums, then the 2-byte weights; ZeRO-3 reduces to shards
+    # DeepSpeed's BF16_Optimizer: 2 (d - 1) / d of all fp32 sums, then the 2-byte weights; ZeRO-2 and 3 reduce to shards
     asked = {"t": 1, "p": 1, "d": 8, "zero": zero, "micro_batch": 1, "global_batch": 8}
     whole, shard = (row(*SMALL, **asked, reduce_bytes=4, reduces_whole=each) for each in (True, False))
     if gathers is None:
@@ -390,6 +390,18 @@ def test_zero_3_fetches_weights_twice_and_reduces_once_for_every_micro_batch() -
         each = row(*SMALL, t=1, p=1, d=8, zero=3, micro_batch=1, global_batch=32, reduce_bytes=reduce_bytes)
         expected = 4 * 7 / 8 * 6_738_415_616 * (2 + 2 + reduce_bytes)
         assert each["dp_bytes_per_gpu"] == pytest.approx(expected, rel=1e-12), reduce_bytes
+
+
+@pytest.mark.parametrize(("p", "reductions"), [(1, 4), (4, 1)])
+def test_zero_2_reduces_every_micro_batch_but_in_a_pipeline_and_fetches_weights_once(p: int, reductions: int) -> None:
+    one, two = (
+        row(*SMALL, t=1, p=p, d=8, zero=zero, micro_batch=1, global_batch=32, reduce_bytes=4) for zero in (1, 2)
+    )
+    expected = 7 / 8 * two["params_per_gpu"] * (reductions * 4 + 2)
+    assert two["dp_bytes_per_gpu"] == pytest.approx(expected, rel=1e-12)
+    assert one["dp_bytes_per_gpu"] == pytest.approx(7 / 8 * one["params_per_gpu"] * (4 + 2), rel=1e-12)
+    undivided = one["gradients_bytes"] - two["gradients_bytes"]
+    assert two["buffers_bytes"] == pytest.approx(undivided if p > 1 else 0.0)
 
 
 def test_neighbour_stages_exchange_an_activation_and_its_gradient() -> None:

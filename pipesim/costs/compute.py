@@ -75,11 +75,11 @@ def gradient_bytes(cut: Cut, stack: StackSpec) -> tuple[float, Number]:
     those of earlier micro-batches.
 
     A fused product reads and writes the sum itself (Megatron-LM's default). ZeRO-2 and 3 reduce each micro-batch's gradient
-    and add up their shares of it. Leaves out that a step's first has nothing to be added to.
+    and add up their shares of it, but in a pipeline. Leaves out that a step's first has nothing to be added to.
     """
     if not stack.accumulation_bytes and cut.zero < 2:
         return 2 * stack.gradient_bytes, 0.0
-    return ELEMENT_BYTES, stack.accumulation_bytes / (cut.shards if cut.zero >= 2 else 1.0)
+    return ELEMENT_BYTES, stack.accumulation_bytes / cut.gradient_shards
 
 
 def head_seconds(model: ModelSpec, cut: Cut, on: Machine) -> BlockSeconds:

@@ -61,11 +61,27 @@ class Cut:
         return np.multiply(self.d, self.c)
 
     @property
-    def exchanges(self) -> Number:
-        """How often a step gathers weights and reduces gradients: once, but with ZeRO-3 for every micro-batch, unless in a
+    def gathers(self) -> Number:
+        """How often a step gathers weights that ZeRO divides: once, but with ZeRO-3 for every micro-batch, unless in a
         pipeline, whose stages stay whole from their first use to the end of the step (``full._whole_bytes``).
         """
-        return np.where(np.greater(self.p, 1), 1.0, self.num_microbatches) if self.zero == 3 else 1.0
+        return self._of_micro_batches if self.zero == 3 else 1.0
+
+    @property
+    def reductions(self) -> Number:
+        """How often a step reduces gradients: once, but where ZeRO divides them (2 and 3) for every micro-batch, unless in a
+        pipeline, where their sums stay whole as long.
+        """
+        return self._of_micro_batches if self.zero >= 2 else 1.0
+
+    @property
+    def gradient_shards(self) -> Number:
+        """Ranks that share the sum of gradients while it grows."""
+        return np.where(np.greater(self.p, 1), 1.0, self.shards) if self.zero >= 2 else 1.0
+
+    @property
+    def _of_micro_batches(self) -> Number:
+        return np.where(np.greater(self.p, 1), 1.0, self.num_microbatches)
 
     @property
     def shards(self) -> Number:

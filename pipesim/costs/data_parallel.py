@@ -40,10 +40,11 @@ def exchange(
     inner = list(_among_shards(point, cut, shared, experts, table_parameters(model, cut, stages)))
     outer = list(_among_replicas(point, cut, shared, experts))
     last = _last_micro_batches(cut)
-    exposed_s, left_s, times = 0.0 * shared, 0.0 * shared, cut.exchanges
+    exposed_s, left_s = 0.0 * shared, 0.0 * shared
     for backward, window_s in ((False, _stage_s(seconds, 0)), (True, _stage_s(seconds, 1) + _stage_s(seconds, 2))):
         if backward and cut.zero == 3:
             window_s = window_s * np.equal(cut.p, 1)
+        times = cut.reductions if backward else cut.gathers
         busy_s = 0.0 * shared + sum(each.collective.seconds() / times for each in inner if each.backward == backward)
         exposed_s = exposed_s + times * _exposed(busy_s, last * window_s, backward, point, cut)
         left_s = np.maximum(last * window_s - busy_s, 0.0)  # of the backward, which is the last in this loop
@@ -66,17 +67,18 @@ def _among_shards(
 ) -> Iterator[_Inner]:
     """Reducing gradients and gathering weights. They take turns on the links.
 
-    Without ZeRO gradients are all-reduced; with it they are reduced to their shard, unless the stack ``reduces_whole``,
-    and the updated weights gathered. ZeRO-3 gathers weights forward and backward and reduces gradients for every
-    micro-batch, but in a pipeline weights stay until the step ends. Source: Rajbhandari et al. 2020, section 7. ``tables``
-    are those of ``shared`` that are gathered in 16 bits whatever the precision.
+    Without ZeRO gradients are all-reduced; with it they are reduced to their shard, with ZeRO-1 unless the stack
+    ``reduces_whole``, and the updated weights gathered. ZeRO-2 reduces them with every micro-batch, as it holds but a shard
+    of their sum; ZeRO-3 also gathers weights forward and backward with each; but in a pipeline both stay whole until the
+    step ends. Source: Rajbhandari et al. 2020, section 7. ``tables`` are those of ``shared`` that are gathered in 16 bits
+    whatever the precision.
     """
-    kinds: list[tuple[str, bool, Number]] = [("all-reduce", True, cut.exchanges)]
+    kinds: list[tuple[str, bool, Number]] = [("all-reduce", True, cut.reductions)]
     if cut.zero:
-        reduced = "all-reduce" if point.stack.reduces_whole and cut.zero < 3 else "reduce-scatter"
-        kinds = [(reduced, True, cut.exchanges), ("all-gather", False, cut.exchanges)]
+        reduced = "all-reduce" if point.stack.reduces_whole and cut.zero == 1 else "reduce-scatter"
+        kinds = [(reduced, True, cut.reductions), ("all-gather", False, cut.gathers)]
     if cut.zero == 3:
-        kinds.append(("all-gather", True, cut.exchanges * np.equal(cut.p, 1)))
+        kinds.append(("all-gather", True, cut.gathers * np.equal(cut.p, 1)))
     element_bytes = gathered_element_bytes(cut, point.stack)
     for held, shards, _ in _holders(cut, shared, experts):
         group = topology.group(point.cluster, point.costs, shards, cut.gpus)

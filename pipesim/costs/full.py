@@ -86,21 +86,21 @@ def _stage_parameters(model: ModelSpec, cut: Cut, stages: Stages) -> tuple[Float
 def _whole_bytes(
     point: Point, model: ModelSpec, cut: Cut, stages: Stages, shared: FloatArray, experts: FloatArray
 ) -> FloatArray:
-    """What ZeRO-3 holds undivided. Without a pipeline, weights of two layers and the gradients of one while it runs a layer
-    and fetches the next; FSDP also both ends of the model, from the forward's start to the backward's end, and the buffer
-    in which they arrived (PyTorch ``_fsdp_collectives.py``: it is of another stream, which keeps it). In one, all weights
-    of a stage from their first use to the end of the step, so that no micro-batch fetches them again, and all its gradients
-    until the last micro-batch sends them, beyond the shares that ``memory.state_bytes`` counts. Source: torchtitan
-    ``distributed/fsdp.py`` (no resharding after forward in a pipeline); PyTorch ``pipelining/stage.py`` (neither gradient
-    exchange nor resharding before the last micro-batch).
+    """What ZeRO-2 and 3 hold undivided. Without a pipeline ZeRO-3 has weights of two layers and the gradients of one while it
+    runs a layer and fetches the next; FSDP also both ends of the model, from the forward's start to the backward's end, and
+    the buffer in which they arrived (PyTorch ``_fsdp_collectives.py``: it is of another stream, which keeps it). In one, all
+    weights of a stage from their first use to the end of the step, so that no micro-batch fetches them again, and with both
+    stages of ZeRO all its gradients until the last micro-batch sends them, beyond the shares that ``memory.state_bytes``
+    counts. Source: torchtitan ``distributed/fsdp.py`` (no resharding after forward in a pipeline); PyTorch
+    ``pipelining/stage.py`` (neither gradient exchange nor resharding before the last micro-batch).
     """
+    elsewhere = shared * (1 - 1 / np.asarray(cut.shards)) + experts * (1 - 1 / np.maximum(cut.shards / cut.e, 1.0))
+    accumulated = point.stack.gradient_bytes * elsewhere * np.greater(cut.num_microbatches, 1)
     if cut.zero < 3:
-        return np.zeros_like(stages.head)
+        return accumulated * np.greater(cut.p, 1) * (cut.zero == 2)
     layer = sum(parameters.layer_parameters(model, moe=bool(stages.moe.any())).on_rank(cut.t, cut.e))
     passing = 3 * memory.ELEMENT_BYTES * layer * (stages.dense + stages.moe > 0)
     passing = passing + 2 * memory.ELEMENT_BYTES * table_parameters(model, cut, stages) * point.stack.fsdp
-    elsewhere = shared * (1 - 1 / np.asarray(cut.shards)) + experts * (1 - 1 / np.maximum(cut.shards / cut.e, 1.0))
-    accumulated = point.stack.gradient_bytes * elsewhere * np.greater(cut.num_microbatches, 1)
     staying = memory.ELEMENT_BYTES * (shared + experts) + accumulated
     divided = np.asarray(cut.shards) > 1  # one rank alone holds everything as it is
     return np.asarray(divided * np.where(np.greater(cut.p, 1), np.maximum(staying, passing), passing))

@@ -70,7 +70,7 @@ def placement(like: Point, degrees: Degrees, shape: Shape) -> Placed:
     """``shards`` are reckoned with from ZeRO-1 on, and experts where the model has any."""
     moe = like.model.moe is not None and degrees.e > 1
     degrees = degrees._replace(e=degrees.e if moe else 1)
-    coupled = moe or (like.layout.zero == 3 and degrees.shards > 1)
+    coupled = moe or (like.layout.zero >= 2 and degrees.shards > 1)
     gpus = tuple(part.gpus for part in like.cluster.parts)
     return placed(gpus, degrees, like.layout.rank_order, coupled, _pairs(like, shape))
 
@@ -201,7 +201,9 @@ def _unwise(like: Point, place: Place | None) -> str | None:
     found = []
     stretched = {dimension for site in place.sites for dimension, _ in site.stretched}
     talking = [key for key, dimension in (("t", "tp"), ("c", "cp"), ("e", "ep")) if dimension in stretched]
-    keys = [f"parallel.{key}" for key in talking] + ["parallel.zero=3"] * (like.layout.zero == 3 and "dp" in stretched)
+    keys = [f"parallel.{key}" for key in talking]
+    if like.layout.zero >= 2 and "dp" in stretched:
+        keys.append(f"parallel.zero={like.layout.zero}")
     if keys:
         found.append(
             f"{' and '.join(keys)}: ranks that talk with every micro-batch lie on several of cluster.parts. "

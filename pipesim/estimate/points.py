@@ -114,8 +114,8 @@ def points_of(points: Sequence[Point]) -> Points:
 
 
 def priced_micro_batches(like: Point, p: Any, m: Any) -> Any:
-    """As many micro-batches as prices depend on: ZeRO-3 exchanges with each, else a rank's last p hide an exchange."""
-    return m if like.layout.zero == 3 else np.minimum(p, m)
+    """As many micro-batches as prices depend on: from ZeRO-2 on each exchanges, else a rank's last p hide an exchange."""
+    return m if like.layout.zero >= 2 else np.minimum(p, m)
 
 
 def columns(
