@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from points import SMALL, row
+from points import SMALL, point, row, rows
 
 from pipesim.checks import Invalid
 from pipesim.costs.collectives import relayed_all_to_all_s, relayed_bytes
@@ -105,6 +105,15 @@ def test_a_limit_makes_relayed_tokens_faster_and_leaves_copies_as_they_are() -> 
     assert own_s(relayed_dispatch=True) < own_s(*free, relayed_dispatch=True) < own_s()
     assert own_s(*free) == own_s()
     assert own_s(relayed_dispatch=True, fp8_dispatch=True) < own_s(relayed_dispatch=True)
+
+
+def test_models_with_and_without_groups_are_priced_together_as_alone() -> None:
+    limits: tuple[tuple[str, ...], ...] = ((), ("model.moe.groups=1", "model.moe.group_limit=1"))
+    asked = [
+        point(*DEEPSEEK, *limit, **SHAPE | {"e": e, "relayed_dispatch": True}) for e in (1, 16, 64) for limit in limits
+    ]
+    alone = [rows(each)[0] for each in asked]
+    assert [each["ep_s"] for each in rows(*asked)] == [each["ep_s"] for each in alone]
 
 
 def test_a_dense_model_has_nothing_to_relay() -> None:
