@@ -25,6 +25,8 @@ class MoeConf:
     shared_experts: int = 0
     dense_layers: int = 0
     router_bias: bool = False
+    groups: int = 1
+    group_limit: int = 1
 
 
 @dataclass
@@ -150,6 +152,8 @@ class StackConf:
     fp8_efficiency: float = 1.0
     fp8_cast_bytes: float = 4.0
     fp8_gathers: bool = False
+    fp8_dispatch: bool = False
+    relayed_dispatch: bool = False
     forward_launch_us: float = 0.0
     backward_launch_us: float = 0.0
     synchronous: bool = False

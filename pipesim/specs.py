@@ -51,7 +51,8 @@ class Mla:
 class Moe:
     """Mixture of experts: ``top_k`` of ``experts`` routed gated MLPs of width ``ffn`` for each token, plus shared ones.
 
-    The first ``dense_layers`` layers keep the model's dense MLP.
+    The first ``dense_layers`` layers keep the model's dense MLP. Experts of one token lie in ``group_limit`` at most of
+    ``groups`` equal groups of neighbours.
     """
 
     experts: int
@@ -60,14 +61,28 @@ class Moe:
     shared_experts: int = 0
     dense_layers: int = 0
     router_bias: bool = False
+    groups: int = 1
+    group_limit: int = 1
 
     def __post_init__(self) -> None:
         checks = Checks("model.moe")
         checks.whole(experts=self.experts, top_k=self.top_k, ffn=self.ffn)
+        checks.whole(groups=self.groups, group_limit=self.group_limit)
         checks.whole(low=0, shared_experts=self.shared_experts, dense_layers=self.dense_layers)
         checks.done()
         checks.rule(
             self.top_k <= self.experts, f"model.moe.top_k={self.top_k} exceeds model.moe.experts={self.experts}."
+        )
+        checks.rule(
+            self.experts % self.groups == 0,
+            f"model.moe.groups={self.groups} must divide model.moe.experts={self.experts}. "
+            f"Nearest: {nearest_divisors(self.experts, self.groups)}.",
+        )
+        least = -(-self.top_k * self.groups // self.experts)
+        checks.rule(
+            least <= self.group_limit <= self.groups or least > self.groups,
+            f"model.moe.group_limit={self.group_limit} must be {least} to model.moe.groups={self.groups}, for a token's "
+            f"model.moe.top_k={self.top_k} experts. Nearest: {min(max(self.group_limit, least), self.groups)}.",
         )
         checks.done()
 

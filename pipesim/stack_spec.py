@@ -43,7 +43,8 @@ class StackSpec:
     its own (``fp8_copies``), what driver and libraries hold, and the allocator's slack over what is asked for.
 
     fp8: bytes moved to bring one element of a product's operand to it (``fp8_cast_bytes``), and whether operands are
-    brought to it before ranks gather them (``fp8_gathers``).
+    brought to it before ranks gather them (``fp8_gathers``), or tokens before they travel to their experts (``fp8_dispatch``).
+    ``relayed_dispatch``: a token crosses the network once to each node of its experts, not once to each of these.
 
     ``own_runs`` counts by chip the different runs of one's own that ``experiment=calibrate`` fitted the constants to, and
     ``own_reasons`` are those of ``calibrate.intervals.REASONS`` that all of these runs had: intervals are narrower for them.
@@ -56,6 +57,8 @@ class StackSpec:
     fp8_efficiency: float = 1.0
     fp8_cast_bytes: float = 4.0
     fp8_gathers: bool = False
+    fp8_dispatch: bool = False
+    relayed_dispatch: bool = False
     forward_launch_s: float = 0.0
     backward_launch_s: float = 0.0
     synchronous: bool = False

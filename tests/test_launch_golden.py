@@ -54,7 +54,8 @@ def test_published_set_ups_are_written_word_for_word(name: str) -> None:
         ("deepseek_v3", (
             "--multi-latent-attention", "--expert-model-parallel-size 64", "--moe-layer-freq '([0]*3+[1]*58)'",
             "--fp8-format hybrid",
-            "--pipeline-model-parallel-layout", "--moe-router-enable-expert-bias",
+            "--pipeline-model-parallel-layout", "--moe-router-enable-expert-bias", "--moe-router-num-groups 8",
+            "--moe-router-group-topk 4", "--moe-token-dispatcher-type alltoall",
         )),
         ("llama3_8b", (
             'name = "llama3"', 'flavor = "8B"', "local_batch_size = 1", "seq_len = 8192", "data_parallel_shard_degree = 64",
@@ -65,3 +66,10 @@ def test_published_set_ups_are_written_word_for_word(name: str) -> None:
 def test_the_published_words_are_there(name: str, words: tuple[str, ...]) -> None:
     text = next(iter(launch.write(point(*SETUPS[name])).values()))
     assert [word for word in words if word not in text] == []
+
+
+def test_relayed_tokens_are_asked_of_deepep_which_is_handed_16_bits() -> None:
+    text = launch.write(point(*DEEPSEEK, relayed_dispatch=True, fp8_dispatch=True))["megatron_lm.sh"]
+    assert "--moe-token-dispatcher-type flex" in text
+    assert "--moe-enable-deepep" in text
+    assert "stack.fp8_dispatch=true has no flag" in text

@@ -176,7 +176,8 @@ DEEPSEEK = {
     "num_key_value_heads": 128, "intermediate_size": 18432, "vocab_size": 129280, "max_position_embeddings": 163840,
     "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
     "n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1,
-    "first_k_dense_replace": 3, "moe_layer_freq": 1, "tie_word_embeddings": False, "num_nextn_predict_layers": 1,
+    "first_k_dense_replace": 3, "moe_layer_freq": 1, "n_group": 8, "topk_group": 4,
+    "tie_word_embeddings": False, "num_nextn_predict_layers": 1,
 }  # fmt: skip
 COUNTS: list[tuple[dict[str, Any], int]] = [
     (LLAMA3, 8_030_261_248),
@@ -225,6 +226,7 @@ COUNTS: list[tuple[dict[str, Any], int]] = [
 def test_hugging_face_models_have_their_published_parameters(content: dict[str, Any], parameters: int) -> None:
     _, found, _ = reading.read(json.dumps(content))
     assert found.problems == found.untold == found.unknown == []
+    assert found.values.get("model.moe.group_limit", 1) == content.get("topk_group", 1)
     assert total_parameters(point_of(found.values, composed()).model) == parameters
 
 

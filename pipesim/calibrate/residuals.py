@@ -53,7 +53,7 @@ packaged tables differ by 3 % and more, within a study by 0.5 % at most."""
 
 STATED = (
     "gradient_bytes", "accumulation_bytes", "reduce_bytes", "reduces_whole", "logits_gathered", "fp8_copies", "fp8_gathers",
-    "fsdp", "synchronous",
+    "fp8_dispatch", "relayed_dispatch", "fsdp", "synchronous",
 )  # fmt: skip
 """What a stack is known to do, which no calibration finds."""
 

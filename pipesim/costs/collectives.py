@@ -16,7 +16,7 @@ class Collective(NamedTuple):
 
     ``dimension`` is tp, cp, ep, pp or dp. ``message_bytes`` is the whole message (of a reduce-scatter or all-gather
     what all ranks of the group hold together), ``times`` how often it is exchanged, ``hidden`` whether computing may
-    hide it.
+    hide it, ``crossing`` what of a relayed message for other nodes crosses the network: the rest is copied there.
     """
 
     dimension: str
@@ -25,13 +25,18 @@ class Collective(NamedTuple):
     message_bytes: Number
     times: Number
     hidden: bool = True
+    crossing: Number = 1.0
 
     def seconds(self) -> Number:
         """Of all of them, one after the other."""
+        if self.kind == "relayed all-to-all":
+            return self.times * relayed_all_to_all_s(self.message_bytes, self.group, self.crossing)
         return self.times * SECONDS[self.kind](self.message_bytes, self.group)
 
     def sent_bytes(self) -> Number:
         """What each rank sends for one of them."""
+        if self.kind == "relayed all-to-all":
+            return sum(relayed_bytes(self.message_bytes, self.group, self.crossing))
         return SENT[self.kind](self.message_bytes, self.group.ranks)
 
 
@@ -134,6 +139,26 @@ def all_to_all_s(message_bytes: Number, group: Group) -> Number:
     hops = others * group.within.latency_s + away * group.between.latency_s
     slowest = np.maximum(others / group.within.bandwidth_bytes_per_s, away / group.between.bandwidth_bytes_per_s)
     return start + hops + message_bytes / n * slowest
+
+
+def relayed_all_to_all_s(message_bytes: Number, group: Group, crossing: Number) -> Number:
+    """Seconds for each rank to send an equal share of its ``message_bytes`` to every rank, over its peers on their nodes.
+
+        T = start + (g - 1) alpha_w + (k - 1) alpha_b + S max((1 - 1 / g) / beta_w, x (1 - 1 / k) / beta_b)
+
+    Symbols as in ``hierarchical_all_reduce_s``; x is ``crossing``, as those of a node whom the same is sent share one copy
+    of it. NVLink hands on what arrives while more arrives. Source: DeepSeek-AI, "DeepSeek-V3", 2024, section 3.2.2.
+    """
+    start = np.where(np.asarray(group.ranks) > 1, group.flat.start_s, 0.0)
+    hops = (group.inside - 1) * group.within.latency_s + (group.nodes - 1) * group.between.latency_s
+    handed_on, crossed = relayed_bytes(message_bytes, group, crossing)
+    slowest = np.maximum(handed_on / group.within.bandwidth_bytes_per_s, crossed / group.between.bandwidth_bytes_per_s)
+    return start + hops + slowest
+
+
+def relayed_bytes(message_bytes: Number, group: Group, crossing: Number) -> tuple[Number, Number]:
+    """What each rank sends over NVLink, its own and what it hands on, and over the network."""
+    return message_bytes * (1 - 1 / group.inside), message_bytes * crossing * (1 - 1 / group.nodes)
 
 
 def ring_pass_s(message_bytes: Number, group: Group) -> Number:

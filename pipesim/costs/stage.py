@@ -15,6 +15,7 @@ from pipesim.costs.collectives import Collective, ring_pass_exposed_s
 from pipesim.costs.columns import FloatArray, Number
 from pipesim.costs.compute import BlockSeconds, Parts
 from pipesim.costs.cut import Cut
+from pipesim.costs.experts import exchange as expert_exchange
 from pipesim.costs.matrices import head_dims, key_value_heads, key_value_width
 from pipesim.costs.memory import ELEMENT_BYTES, gathered_element_bytes
 from pipesim.specs import ClusterSpec, CostConstants, ModelSpec, StackSpec
@@ -141,7 +142,7 @@ def layer_collectives(
     around the ring, and twice backward, with their gradients (Liu et al., "Ring Attention", 2023); or they are gathered,
     backward again, and their gradients reduced (Grattafiori et al., "The Llama 3 Herd of Models", 2024, section 3.3.2); or
     all-to-alls of queries, keys, values and outputs (Jacobs et al., "DeepSpeed Ulysses", 2023), where each rank needs one
-    head of keys at least. ep: tokens to their experts and back.
+    head of keys at least. ep: tokens to their experts and back (``costs.experts``).
     Experts that are cut by t gather each copy of a token from the ranks of sequence parallelism, in 16 bits, and no
     computing hides that.
     """
@@ -160,11 +161,10 @@ def layer_collectives(
     context_forward, context_backward = _context_collectives(model, context, cut)
     forward, backward = forward + context_forward, backward + context_backward
     if moe and model.moe is not None:
-        routed = activation_bytes * model.moe.top_k / (cut.t if cut.sequence_parallel else 1.0)
         experts, _ = topology.split(cut.replica_axes, cut.e)  # they lie on the ranks of c and d
         among = topology.group(cluster, costs, experts, cut.gpus, "ep")
-        there_and_back = Collective("ep", "all-to-all", among, routed, 2.0)
-        forward, backward = [*forward, there_and_back], [*backward, there_and_back]
+        there_and_back = expert_exchange(model, model.moe, among, cut, stack)
+        forward, backward = [*forward, *there_and_back], [*backward, *there_and_back]
     return forward, backward
 
 

@@ -38,6 +38,7 @@ DEEPSEEK = (
     Row("n_routed_experts", "model.moe.experts"), Row("num_experts_per_tok", "model.moe.top_k"),
     Row("moe_intermediate_size", "model.moe.ffn"), Row("n_shared_experts", "model.moe.shared_experts", absent=0),
     Row("first_k_dense_replace", "model.moe.dense_layers", absent=0), Row("q_lora_rank", "model.mla.query_rank"),
+    Row("n_group", "model.moe.groups", absent=1), Row("topk_group", "model.moe.group_limit", absent=1),
     Row("kv_lora_rank", "model.mla.kv_rank"), Row("qk_nope_head_dim", "model.mla.nope_head_dim"),
     Row("qk_rope_head_dim", "model.mla.rope_head_dim"), Row("v_head_dim", "model.mla.value_head_dim"),
 )  # fmt: skip
@@ -89,7 +90,7 @@ NOT_OURS = (
     "auto_map", "pretraining_tp", "router_aux_loss_coef", "output_router_logits", "task_specific_params", "summary_",
     "attn_pdrop", "embd_pdrop", "resid_pdrop", "attention_dropout", "hidden_dropout", "classifier_dropout", "n_ctx",
     "hidden_act", "hidden_activation", "activation_function", "_name_or_path", "name_or_path", "return_dict", "rotary_emb_base",
-    "aux_loss_alpha", "seq_aux", "scoring_func", "topk_", "topk_method", "n_group", "norm_topk_prob", "routed_scaling_factor",
+    "aux_loss_alpha", "seq_aux", "scoring_func", "topk_method", "norm_topk_prob", "routed_scaling_factor",
     "ep_size", "use_parallel_residual", "apply_residual_connection_post_layernorm", "attention_softmax_in_fp32",
     "masked_softmax_fusion", "bias_dropout_fusion", "slow_but_exact", "skip_bias_add", "offset_alibi", "unk_", "ffn_hidden_size",
     "max_window_layers", "use_sliding_window", "num_nextn_predict_layers", "quantization_config", "router_jitter_noise",

@@ -40,9 +40,9 @@ def write(point: Point) -> Script:
     training |= {"--bf16": True} if values["training.precision"] == "fp8" else {}
     return Script(
         title="Megatron-LM", program="pretrain_gpt.py", home="MEGATRON", point=point,
-        notes=[*notes, *_left_to_you(values)],
+        notes=[*notes, *_left_to_you(values), *_dispatched(point)],
         groups={
-            "MODEL_ARGS": _model(values), "VOCABULARY_ARGS": vocabulary_flags(values),
+            "MODEL_ARGS": _model(values) | _dispatcher(point), "VOCABULARY_ARGS": vocabulary_flags(values),
             "PARALLEL_ARGS": theirs(table.PARALLEL, spoken) | stages | _sharing(values) | _overlap(point),
             "TRAINING_ARGS": training,
         },
@@ -86,7 +86,9 @@ def _model(values: Values) -> dict[str, Any]:
         del settings["--kv-channels"]
     if "model.moe.experts" in values:
         settings |= theirs(table.MOE, values)
-        settings |= {"--moe-router-topk": values["model.moe.top_k"], "--moe-token-dispatcher-type": "alltoall"}
+        settings["--moe-router-topk"] = values["model.moe.top_k"]
+        if values["model.moe.groups"] > 1:
+            settings["--moe-router-group-topk"] = values["model.moe.group_limit"]
         if values["model.moe.router_bias"]:
             settings["--moe-router-score-function"] = "sigmoid"  # the only one that takes a bias
         shared, dense = values["model.moe.shared_experts"], values["model.moe.dense_layers"]
@@ -95,6 +97,20 @@ def _model(values: Values) -> dict[str, Any]:
         if dense:
             settings["--moe-layer-freq"] = f"([0]*{dense}+[1]*{values['model.layers'] - dense})"
     return settings
+
+
+def _dispatcher(point: Point) -> dict[str, Any]:
+    if point.model.moe is None:
+        return {}
+    relayed = {"--moe-token-dispatcher-type": "flex", "--moe-enable-deepep": True}
+    return relayed if point.stack.relayed_dispatch else {"--moe-token-dispatcher-type": "alltoall"}
+
+
+def _dispatched(point: Point) -> list[str]:
+    """Source: Megatron-LM ``moe/fused_a2a.py``: what it hands to DeepEP is the 16-bit tensor."""
+    if point.model.moe is None or not point.stack.fp8_dispatch:
+        return []
+    return ["stack.fp8_dispatch=true has no flag: tokens go to their experts in 16 bits."]
 
 
 def _sharing(values: Values) -> dict[str, Any]:

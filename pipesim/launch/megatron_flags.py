@@ -48,6 +48,8 @@ MOE = (
     Row("--moe-router-topk", "model.moe.top_k", absent=2),
     Row("--moe-ffn-hidden-size", "model.moe.ffn"),
     Row("--moe-router-enable-expert-bias", "model.moe.router_bias", {True: True}, absent=False),
+    Row("--moe-router-num-groups", "model.moe.groups", absent=1),
+    Row("--moe-router-group-topk", "model.moe.group_limit", absent=1),
 )
 CONTEXT = {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"}
 
@@ -108,8 +110,8 @@ NOT_OURS = re.compile(
     "distributed-(backend|timeout-minutes)|exit-.*|no-(load|save)-.*|finetune|override-.*|use-checkpoint-.*|"
     "rotary-.*|no-rope-fusion|use-rope-scaling|rope-.*|mscale.*|norm-epsilon|layernorm-epsilon|qk-layernorm|"
     "apply-query-key-layer-scaling|no-query-key-layer-scaling|attention-softmax-in-fp32|no-position-embedding|"
-    "moe-aux-loss-coeff|moe-z-loss-coeff|moe-router-(load-balancing-type|score-function|dtype|topk-scaling-factor|num-groups|"
-    "group-topk|bias-update-rate|pre-softmax)|kill-switch-path|abort-on-unmet-fused-kernel-constraints|reset-.*|"
+    "moe-aux-loss-coeff|moe-z-loss-coeff|moe-router-(load-balancing-type|score-function|dtype|topk-scaling-factor|"
+    "bias-update-rate|pre-softmax)|kill-switch-path|abort-on-unmet-fused-kernel-constraints|reset-.*|"
     "no-create-attention-mask-in-dataloader|eod-mask-loss|check-for-.*|rerun-mode|manual-gc.*|profile.*|use-pytorch-profiler|"
     "(initial-)?loss-scale.*|hysteresis|rampup-batch-size|no-check-for-nan-in-loss-and-grad|use-dist-ckpt|dist-ckpt-.*|"
     "async-save|enable-experimental|calculate-per-token-loss|"

@@ -153,12 +153,14 @@ def communication(row: Row, say: Say) -> Table:
         note=say(
             "On the rank that sends most, for each dimension. Of n ranks, each sends (n-1)/n of a message in "
             "a reduce-scatter, "
-            "all-gather, all-to-all or ring pass, twice that in an all-reduce, all of it to the next stage. "
+            "all-gather, all-to-all or ring pass, twice that in an all-reduce, all of it to the next stage; a "
+            "relayed all-to-all counts what crosses the network, once to each node, and what is handed on there. "
             "Groups on one network: "
             "how many groups side by side share the network cards of a node.",
             "各维度取发送最多的 rank。n 个 rank 中，每个在 reduce-scatter、all-gather、all-to-all "
             "或环传中发送消息的 (n-1)/n，all-reduce "
-            "中为其两倍，传给下一段则为全部。共用网络的组数：有多少组并排共用一个节点的网卡。",
+            "中为其两倍，传给下一段则为全部；中继 all-to-all 计入每节点一次的网络发送与节点内转发。"
+            "共用网络的组数：有多少组并排共用一个节点的网卡。",
         ),
     )
 

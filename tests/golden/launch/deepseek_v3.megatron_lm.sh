@@ -31,10 +31,12 @@ MODEL_ARGS=(
     --moe-router-topk 8
     --moe-ffn-hidden-size 2048
     --moe-router-enable-expert-bias
-    --moe-token-dispatcher-type alltoall
+    --moe-router-num-groups 8
+    --moe-router-group-topk 4
     --moe-router-score-function sigmoid
     --moe-shared-expert-intermediate-size 2048
     --moe-layer-freq '([0]*3+[1]*58)'
+    --moe-token-dispatcher-type alltoall
 )
 
 VOCABULARY_ARGS=(
