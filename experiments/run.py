@@ -18,6 +18,7 @@ ask = hydra.main(config_path=str(config.CONF_DIR), config_name="config", version
 def main() -> None:
     """Hydra composes what is asked; the study answers it."""
     with tempfile.TemporaryDirectory(prefix="pipesim-") as jobs:
+        sys.argv[1:] = compose.with_flags_last(sys.argv[1:])
         safe_config.refuse_unsafe(sys.argv[1:])
         os.environ[compose.JOBS_VARIABLE] = jobs
         sys.argv[1:] = compose.with_quoted_texts(compose.with_canonical_schedules(sys.argv[1:]))

@@ -52,6 +52,31 @@ def composer() -> Iterator[tuple[Compose, ConfigLoader]]:
         )
 
 
+WITH_VALUE = (
+    "--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c", "--package", "-p", "--experimental-rerun",
+)  # fmt: skip
+"""Flags of Hydra whose value is the next word."""
+WITH_OPTION = "--info", "-i"
+"""Those that may have one, which is no override."""
+
+
+def with_flags_last(words: Sequence[str]) -> list[str]:
+    """Command-line words with the overrides together, as Hydra's parser needs them, wherever flags were typed.
+
+    >>> with_flags_last(["experiment=plan", "--config-dir", "mine", "model=toy"])
+    ['experiment=plan', 'model=toy', '--config-dir', 'mine']
+    """
+    overrides: list[str] = []
+    flags: list[str] = []
+    before = ""
+    for word in words:
+        its_value = before in WITH_VALUE or (before in WITH_OPTION and "=" not in word)
+        is_flag = word.startswith("-") and not its_value
+        (flags if is_flag or its_value else overrides).append(word)
+        before = word if is_flag else ""
+    return [*overrides, *flags]
+
+
 TEXTS = (
     "study.dir",
     "study.name",

@@ -122,17 +122,18 @@ def _after_task(
     config = about["config"]
     answered = {"launch": config["stack"]["framework"] is not None, "partition": config["parallel"]["p"] > 1}
     asked = [word for word in about["overrides"] if not word.startswith((*_OWN, "experiment=", "task=", "task."))]
+    flags: list[str] = []
     if read:
-        asked = ["--config-dir", _near(folder / "conf"), *read]
-        yield "the same, with every table of a layout", _run(asked)
+        flags, asked = ["--config-dir", _near(folder / "conf")], list(read)
+        yield "the same, with every table of a layout", _run([*flags, *asked])
     if fitted := _fitted(folder) if name in ("calibrate", "profile") else []:
         groups = tuple(f"{word.partition('=')[0]}=" for word in fitted)
         kept = [word for word in asked if not word.startswith(("measurements=", *groups))]
-        asked = ["--config-dir", _near(folder / "conf"), *kept, *fitted]
-        yield "a layout with what was fitted", _run(asked)
+        flags, asked = ["--config-dir", _near(folder / "conf")], [*kept, *fitted]
+        yield "a layout with what was fitted", _run([*flags, *asked])
     for task in AFTER[name]:
         if answered.get(task, True):
-            yield ON_A_LAYOUT[task], _run([f"experiment={task}", *asked])
+            yield ON_A_LAYOUT[task], _run([*flags, f"experiment={task}", *asked])
 
 
 def _fitted(folder: Path) -> list[str]:

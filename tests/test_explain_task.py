@@ -80,6 +80,21 @@ def test_what_does_not_fit_is_bound_by_memory_and_the_change_that_fits_is_told()
 
 
 @pytest.mark.slow
+def test_a_change_is_judged_by_the_frameworks_rules_that_the_layout_itself_keeps() -> None:
+    every = found(
+        "model=llama3_8b", "cluster=dgx_h100", "cluster.gpus=16", "parallel=megatron", "parallel.t=1", "parallel.p=1",
+        "training=megatron", "stack=megatron_lm",
+    )  # fmt: skip
+    (broken,) = every.framework
+    assert "parallel.sequence_parallel=true divides over parallel.t=1 nothing" in broken
+    told = [text for text in explain_words.verdict(every) if broken in text]
+    assert len(told) == 1
+    breaks = {each.change.name: each.framework for each in every.neighbours if each.framework}
+    assert breaks.keys() == {"recompute operators"}
+    assert broken not in breaks["recompute operators"]
+    assert not found("cluster.gpus=384").framework
+
+
 def test_mistakes_name_the_key_and_the_nearest() -> None:
     assert "task.explain.bubble=0" in refused("task.explain.bubble=0")
     assert "parallel.t=7" in refused("task.explain.against={parallel.t: 7}")

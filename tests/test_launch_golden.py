@@ -19,7 +19,7 @@ LLAMA_405B = (
 )  # fmt: skip
 DEEPSEEK = (
     "model=deepseek_v3", "cluster=dgx_h100", "cluster.gpus=2048", "parallel.t=1", "parallel.p=16", "parallel.e=64",
-    "training=megatron", "training.global_batch=15360", "training.precision=fp8",
+    "training=megatron", "training.global_batch=15360", "training.precision=fp8", "training.recompute=selective",
     "stack=megatron_lm",
 )  # fmt: skip
 LLAMA_8B = (

@@ -5,6 +5,7 @@ import shlex
 import sys
 
 import pytest
+from hydra._internal.utils import get_args_parser
 from points import plain
 from test_errors import main_of
 
@@ -173,7 +174,7 @@ def test_the_completion_can_be_installed(printed):
 
 
 def test_examples_of_small_functions_hold():
-    for module in (helping, checks):
+    for module in (helping, checks, compose):
         assert doctest.testmod(module).failed == 0
 
 
@@ -197,5 +198,30 @@ def test_after_a_calibration_the_next_command_asks_with_what_was_fitted(tmp_path
     words = ["experiment=calibrate", "measurements=runs.csv", "model=llama3_8b", "stack=megatron_lm"]
     conf = {"task": {"calibrate": {}}, "stack": {"framework": None}, "parallel": {"p": 1}}
     about = {"kind": "task", "overrides": words, "config": conf}
-    first = next_steps.commands(about, None, tmp_path, english)[0][1]
-    assert first == f"python experiments/run.py --config-dir {tmp_path}/conf model=llama3_8b cluster=mine stack=mine"
+    found = [command for _, command in next_steps.commands(about, None, tmp_path, english)]
+    run, chosen = f"python experiments/run.py --config-dir {tmp_path}/conf", "model=llama3_8b cluster=mine stack=mine"
+    assert found == [f"{run} {chosen}", f"{run} experiment=plan {chosen}", f"{run} experiment=explain {chosen}"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model=toy", "--config-dir", "a=b", "parallel.t=2"],
+        ["--config-dir", "a=b", "model=toy", "parallel.t=2"],
+        ["model=toy", "-m", "parallel.t=2", "-cd", "a=b", "--info"],
+        ["--info", "model=toy", "-cd", "a=b", "parallel.t=2"],
+        ["--info", "all", "model=toy", "~grid", "-cd=a=b", "-c", "job", "parallel.t=2"],
+    ],
+)
+def test_flags_may_stand_anywhere_among_overrides(words):
+    found = get_args_parser().parse_args(compose.with_flags_last(words))
+    assert [word for word in found.overrides if word != "~grid"] == ["model=toy", "parallel.t=2"]
+    assert found.config_dir == "a=b"
+    assert found.multirun == ("-m" in words)
+    assert found.info == ("all" if "--info" in words else None)
+
+
+def test_the_runner_takes_flags_anywhere(printed, tmp_path):
+    assert "dgx_h100" in printed(
+        "cluster=dgx_h100", "--config-dir", str(tmp_path), "model=toy", "--cfg", "job", "parallel.p=2"
+    )

@@ -17,11 +17,13 @@ from pipesim.plan.asked.space import Axis, Slice, Space, cut, total, with_values
 from pipesim.plan.search import best, question
 from pipesim.plan.search import layouts as search
 from pipesim.schedules import schedule_names
+from pipesim.tasks.plan import tables
 
 SMALL = (
     "model=llama2_7b",
     "model.layers=4",
     "training=megatron",
+    "task.plan.recompute=[none,selective,full]",
     "training.global_batch=12",
     "training.seq_length=512",
 )
@@ -245,6 +247,28 @@ def test_no_layout_of_a_search_breaks_a_rule_and_none_is_there_twice(composed):
 def test_what_cannot_be_asked_names_its_key_and_what_can(composed, word, message):
     with pytest.raises(Invalid, match=message):
         search.spaces(composed(word))
+
+
+@pytest.mark.parametrize(
+    ("words", "modes"),
+    [
+        (("training.attention=flash",), ["none", "full"]),
+        (("training.attention=flash", "task.plan.recompute=[selective]"), ["selective"]),
+        (("training.attention=unfused",), ["none", "selective", "full"]),
+    ],
+)
+def test_recomputation_that_saves_no_byte_is_searched_where_it_is_asked_for_alone(composed, words, modes):
+    asked = composed("cluster.gpus=8", "model=llama2_7b", "stack=megatron_lm", *words)
+    assert search.occurring(search.spaces(asked), "recompute") == modes
+    assert ("recompute=selective is left out" in tables.counted(asked, {"fit": 1}).note) == (modes == ["none", "full"])
+
+
+@pytest.mark.parametrize(("attention", "saves"), [("flash", False), ("unfused", True)])
+def test_selective_recomputation_saves_bytes_only_where_scores_are_kept(composed, attention, saves):
+    words = ("model=llama2_7b", "parallel=one_gpu", "parallel.t=2", "cluster.gpus=2", f"training.attention={attention}")
+    none, selective = (best.own_row(composed(*words, f"training.recompute={mode}")) for mode in ("none", "selective"))
+    assert selective["step_time_s"] > none["step_time_s"]
+    assert (selective["memory_bytes"] < none["memory_bytes"]) == saves
 
 
 @pytest.mark.slow

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from pipesim import compose, config, study
 from pipesim.calibrate.intervals import REASONS
+from pipesim.plan import rows as plan_rows
 from pipesim.plan.asked.space import Space
 from pipesim.plan.search import stability
+from pipesim.report import words as report_words
 from pipesim.report.document import Bars, Chart, Curves, Document, HeatMap, Parallel, Picture, Table, TimelineView
 from pipesim.report.formats import show
 from pipesim.report.layout.tables import _CAUSES_ZH
@@ -105,6 +107,16 @@ def test_the_answer_says_how_sure_it_is_and_what_cannot_be_told_apart(swept: Doc
     first, second, *_ = rows_of(blocks(swept, Table)["chances"])
     assert (first["truly the fastest"], first["the first is faster"]) == (sure.best[0], None)
     assert (second["truly the fastest"], second["the first is faster"]) == (sure.best[1], sure.beaten[1])
+
+
+def test_a_step_that_mostly_waits_for_the_host_says_so_beside_its_verdict() -> None:
+    row = {"verdict": "compute", **dict.fromkeys((f"{item}_s" for item in report_words.OF_COMPUTE), 1.0)}
+    assert report_words.bound_by(row) == "compute"
+    waits = report_words.bound_by({**row, "launch_s": 7.0})
+    assert waits == "compute, most of it waiting for the host to launch kernels"
+    assert report_words.bound_by({**row, "launch_s": 7.0, "verdict": "tp"}) == "tp"
+    of = {item for item, verdict in plan_rows._BOUNDS.items() if verdict == "compute"}
+    assert of == set(report_words.OF_COMPUTE)
 
 
 def test_counts_sum_to_all_points(swept: Document) -> None:

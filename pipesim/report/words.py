@@ -64,6 +64,18 @@ VERDICT_WORDS = {
     "memory": ("memory", "显存"),
 }
 
+OF_COMPUTE = ("matmul", "attention", "elementwise", "launch", "recompute", "optimizer", "fixed")
+"""Items that the verdict ``compute`` counts."""
+
+
+def bound_by(row: Mapping[str, Any], say: Say = english) -> str:
+    """A row's verdict in words; of computing that is mostly waiting for the host, that it is."""
+    told = say(*VERDICT_WORDS[row["verdict"]])
+    if row["verdict"] == "compute" and 2 * row["launch_s"] > sum(row[f"{item}_s"] for item in OF_COMPUTE):
+        return say(f"{told}, most of it waiting for the host to launch kernels", f"{told}，其中大半是等待主机下发内核")
+    return told
+
+
 STATUS_WORDS = {
     "ok": ("fit", "放得下"),
     "infeasible": ("do not fit", "放不下"),

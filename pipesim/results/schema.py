@@ -82,7 +82,10 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "stage_input_grad_s": (_REALS, "per stage and micro-batch"),
     "stage_weight_grad_s": (_REALS, "per stage and micro-batch"),
     "stage_activation_bytes": (_REALS, "per stage, of one micro-batch in flight, allocator's slack included"),
-    "dp_bytes_per_gpu": (_REAL, "sent per step by the heaviest rank for gradients and weights"),
+    "dp_bytes_per_gpu": (
+        _REAL,
+        "sent per step by the heaviest rank for gradients and weights, all but the gradient of tied embeddings",
+    ),
     "tp_bytes_per_gpu": (_REAL, "sent per step in tensor-parallel collectives"),
     "pp_bytes_per_gpu": (_REAL, "sent per step to neighbour stages"),
     "communication": (
@@ -102,7 +105,10 @@ COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "imbalance_s": (_REAL, "slowest rank's work over the mean"),
     "bubble_s": (_REAL, "slowest rank's idle time with free sends"),
     "pp_exposed_s": (_REAL, "what sends add to the makespan"),
-    "dp_exposed_s": (_REAL, "gradient reduction not hidden behind computing"),
+    "dp_exposed_s": (
+        _REAL,
+        "gradients, weights and the gradient of tied embeddings, where not hidden behind computing",
+    ),
     "optimizer_s": (_REAL, "weight update"),
     "fixes": (_TEXT, "JSON: seconds that each fix alone could gain at most"),
     "fixed_s": (_REAL, "once a step: logging, data, synchronisation"),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pipesim import headroom
 from pipesim.estimate import MEMORY_ITEMS, TIME_ITEMS
+from pipesim.launch import rules
 from pipesim.plan.asked.space import Config
 from pipesim.plan.explain import counterfactual, micro_batches, sensitivity
 from pipesim.plan.explain.counterfactual import COSTS, TALK, Step
@@ -60,6 +61,8 @@ class Explained:
     sizes: tuple[Row, ...]
     room: float
     """The share of memory that shall stay free."""
+    framework: tuple[str, ...]
+    """The rules of the stack's framework that the layout itself breaks; changes are told those that they break beyond."""
 
     @property
     def bound(self) -> str:
@@ -82,6 +85,7 @@ def explained(config: Config, point: Point, row: Row) -> Explained:
         neighbours=tuple(found),
         sizes=tuple(micro_batches.sizes(config, point)),
         room=headroom.of(config),
+        framework=tuple(rules.problems(point)),
     )
 
 

@@ -29,7 +29,9 @@ class Change(NamedTuple):
 
 
 class Neighbour(NamedTuple):
-    """A change and what comes of it. ``framework`` says why the stack's framework could not run it, if it could not."""
+    """A change and what comes of it. ``framework`` says which rules of the stack's framework it breaks that the layout without
+    it does not break.
+    """
 
     change: Change
     row: Row
@@ -54,7 +56,8 @@ def neighbours(config: Config, point: Point, row: Row) -> list[Neighbour]:
     """
     asked = [each for change in changes(config, point, row) if (each := _alone(config, change)).values]
     rows = grid.rows([with_values(config, each.values) for each in asked], details=False)
-    found = [_neighbour(config, change, other, row) for change, other in zip(asked, rows, strict=True)]
+    known = rules.problems(point)
+    found = [_neighbour(config, known, change, other, row) for change, other in zip(asked, rows, strict=True)]
     return sorted(found, key=lambda each: (not each.runs, each.per_token is None, each.per_token or 0.0))
 
 
@@ -73,13 +76,13 @@ def _alone(config: Config, change: Change) -> Change:
     return change._replace(values={key: value for key, value in change.values.items() if value != now[key]})
 
 
-def _neighbour(config: Config, change: Change, row: Row, before: Row) -> Neighbour:
+def _neighbour(config: Config, known: Sequence[str], change: Change, row: Row, before: Row) -> Neighbour:
     timed = row["tokens_per_s"] is not None
     per_token = before["tokens_per_s"] / row["tokens_per_s"] - 1 if timed else None
     framework = ""
     if timed:
         point = legality.resolve(configs.build(with_values(config, change.values)))
-        framework = " ".join(rules.problems(point))
+        framework = " ".join(problem for problem in rules.problems(point) if problem not in known)
     roomy = headroom.left(row, headroom.of(config)) or (
         bool(row["fits"] and before["fits"]) and row["memory_bytes"] <= before["memory_bytes"]
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipesim import config as configs
 from pipesim import legality, schedules, specs
 from pipesim.checks import Invalid, divisors
+from pipesim.costs.kernels import FLASH_KERNELS
 from pipesim.launch import rules as launch_rules
 from pipesim.plan.asked.groups import NUMBERS
 from pipesim.plan.asked.space import Axis, Config, Space, with_values
@@ -140,10 +141,16 @@ def _words(config: Config, key: str) -> Sequence[Any]:
         every = [name for name in schedules.schedule_names() if name not in NOT_SEARCHED]
         return every if known is None else known.schedules
     if key == "recompute":
-        return get_args(specs.Recompute) if known is None else known.recompute
+        modes = get_args(specs.Recompute) if known is None else known.recompute
+        return [mode for mode in modes if mode != "selective" or not saves_nothing(config)]
     if key == "zero":
         return range(4) if known is None else sorted({0, *known.sharded, *known.sharded_alone})
     return (False,) if known is not None and known.sequence_parallel == "never" else (False, True)
+
+
+def saves_nothing(config: Config) -> bool:
+    """Of selective recomputation: flash attention keeps no scores, so that it holds as much as none and takes longer."""
+    return config["training"]["attention"] in FLASH_KERNELS
 
 
 def _alone(names: Sequence[str]) -> str:

@@ -11,9 +11,9 @@ from pipesim.report.formats import show
 from pipesim.report.layout import parts as layout_parts
 from pipesim.report.layout import tables
 from pipesim.report.memory_words import memory_sure, share_of
-from pipesim.report.say import Say, asked_language, speaker, word
+from pipesim.report.say import Say, asked_language, speaker
 from pipesim.report.sweep.answer import best_fix, shortfall
-from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, VERDICT_WORDS, definitions, layout_name, trust
+from pipesim.report.words import MEMORY_WORDS, TIME_WORDS, bound_by, definitions, layout_name, trust
 from pipesim.simulate.timeline import Timeline
 
 Row = Mapping[str, Any]
@@ -112,7 +112,7 @@ def answer(row: Row, say: Say, room: float) -> str:
             f"This {row['reason']} A step would take {step}.", f"放不下：{shortfall(row, say)}一步将用时 {step}。"
         )
     tokens, mfu, hfu = show(row["tokens_per_s"], "number"), show(row["mfu"], "percent"), show(row["hfu"], "percent")
-    bubble, bound = show(row["bubble_fraction"], "percent"), word(row["verdict"], VERDICT_WORDS, say)
+    bubble, bound = show(row["bubble_fraction"], "percent"), bound_by(row, say)
     return say(
         f"{outcome} {tokens} tokens/s, MFU {mfu}, HFU {hfu}; bubble fraction {bubble} (idle/total). "
         f"What bounds it: {bound}. {trust(row, say)}{memory_sure(row, room, say)}",

@@ -13,8 +13,8 @@ from pipesim.report.document import Column, Table
 from pipesim.report.formats import show
 from pipesim.report.memory_words import memory_sure
 from pipesim.report.ranking import Named, Row
-from pipesim.report.say import Say, word
-from pipesim.report.words import STATUS_WORDS, TIME_WORDS, VERDICT_WORDS, trust
+from pipesim.report.say import Say
+from pipesim.report.words import STATUS_WORDS, TIME_WORDS, bound_by, trust
 
 SURE = 0.9
 """From this chance on two layouts are told apart, as in ``plan.search.stability``."""
@@ -56,7 +56,7 @@ def _answer(order: Sequence[Row], named: Named, say: Say, room: float) -> str:
         f"{show(first['memory_bytes'], 'bytes')}", f"{show(first['memory_limit_bytes'], 'bytes')}",
     )  # fmt: skip
     step, mfu, held, limit = figures
-    bound = word(first["verdict"], VERDICT_WORDS, say)
+    bound = bound_by(first, say)
     text = say(
         f"The fastest layout that fits is {named(first)}: {step} a step, MFU {mfu}, {held} of {limit}; bound "
         f"by {bound}.",

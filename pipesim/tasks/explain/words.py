@@ -69,6 +69,11 @@ def verdict(found: Explained) -> Iterator[str]:
     row, first = found.row, found.costs[0]
     told = answer(row, english, found.room).split(" What bounds it")[0]
     yield f"{told} {trust(row)}{memory_sure(row, found.room, english)}"
+    if found.framework:
+        yield (
+            f"As asked, its framework does not run it: {' '.join(found.framework)} Changes below are judged by what they break "
+            "beyond that."
+        )
     if found.bound == "memory":
         yield "What bounds it: memory. What follows is of the step that it would make if it fitted."
     others = [cost for cost in found.costs[1:] if cost.own_s >= LEAST * row["step_time_s"]][:TOLD]

@@ -15,7 +15,7 @@ from pipesim.report.formats import show
 from pipesim.report.memory_words import memory_sure, with_room
 from pipesim.report.ranking import Row
 from pipesim.report.say import english
-from pipesim.report.words import VERDICT_WORDS, layout_name, trust
+from pipesim.report.words import bound_by, layout_name, trust
 
 
 def named(row: Row) -> str:
@@ -39,7 +39,7 @@ def answer(
     )  # fmt: skip
     yield (
         f"Run {named(first)}{_on(config, first)}: {step} a step, MFU {mfu}, {held} of {limit} on its heaviest rank "
-        f"({first['heaviest_rank']}); bound by {VERDICT_WORDS[first['verdict']][0]}.{_worth(config, first)}"
+        f"({first['heaviest_rank']}); bound by {bound_by(first)}.{_worth(config, first)}"
     )
     yield trust(first) + memory_sure(first, headroom.of(config), english)
     if sure is not None and len(ranked) > 1:
@@ -126,12 +126,14 @@ def _place(counts: Mapping[str, int], own: Row, others: Sequence[Row]) -> str:
     """Nothing where the faster ones were not counted."""
     faster = counts.get(COUNTED.FASTER, 0)
     known = faster or not any(row["step_time_s"] < own["step_time_s"] and not row["settings"] for row in others)
-    return f"place {faster + 1:,}" if known else ""
+    return f"place {faster + 1:,} by step time" if known else ""
 
 
 def _how_sure(sure: Stability, kept: int) -> str:
     best = show(sure.best[sure.order.index(0)], "percent")
     alike = (
-        f"{len(sure.alike):,} of the other {kept - 1:,} cannot be told from it" if sure.alike else "none comes near it"
+        f"{len(sure.alike):,} of the other {kept - 1:,} are too near to be told from it"
+        if sure.alike
+        else "none comes near it"
     )
-    return f"How sure: the chance that it is truly the fastest per GPU of those kept is {best}; {alike}."
+    return f"How sure: the chance that it is truly the fastest per GPU of the {kept:,} layouts that were kept is {best}; {alike}."

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipesim import headroom
 from pipesim.launch.rules import FRAMEWORKS
-from pipesim.plan.search import question
+from pipesim.plan.search import layouts, question
 from pipesim.plan.search.best import COUNTED
 from pipesim.plan.search.stability import Stability
 from pipesim.report.document import Column, Table
@@ -15,6 +15,9 @@ from pipesim.report.formats import show
 from pipesim.report.ranking import Row
 from pipesim.report.words import MEMORY_WORDS, VERDICT_WORDS
 from pipesim.tasks.plan.answer import named
+
+REFINED_WORDS = "ranks=: parallel.rank_order, the innermost dimension first; uneven: a parallel.partition of its own"
+"""What the last words of a layout's name mean."""
 
 SHOWN = 12
 """Values of a key that are listed before they are counted."""
@@ -39,7 +42,7 @@ def ranking(config: Mapping[str, Any], same: Sequence[Sequence[Row]], sure: Stab
         Column(title="slower", kind="percent"),
         *((Column(title="truly best", kind="percent"),) if chances else ()),
         Column(title="memory", kind="bytes"),
-        Column(title="mostly"),
+        Column(title="largest part of it"),
         Column(title="MFU", kind="percent"),
         Column(title="bound by"),
     )
@@ -63,7 +66,8 @@ def ranking(config: Mapping[str, Any], same: Sequence[Sequence[Row]], sure: Stab
         for place, row in enumerate(best, 1)
     )
     free = show(headroom.of(config), "percent")
-    note = f"Memory is the heaviest rank's; {free} of a GPU's is kept free (headroom)." + (
+    names = f"SP: sequence parallelism; {REFINED_WORDS}."
+    note = f"{names} Memory is the heaviest rank's; {free} of a GPU's is kept free (headroom)." + (
         " Truly best: how likely no other is faster per GPU, from how far measured runs differ from what was predicted of them; "
         "layouts that are much alike share a chance."
         if chances
@@ -91,7 +95,7 @@ def counted(config: Mapping[str, Any], counts: Mapping[str, int]) -> Table:
     titles = {
         COUNTED.FITS: "estimated, and fit",
         COUNTED.TOO_LARGE: f"need more memory than there is{free}",
-        COUNTED.SLOWER: "surely slower than the best, by bounds that no order of theirs can beat",
+        COUNTED.SLOWER: "surely slower than the best: even the least that they can take is more",
         COUNTED.FAILED: "failed",
     }
     rows = tuple((title, counts[name]) for name, title in titles.items() if counts.get(name))
@@ -110,6 +114,11 @@ def _rules(config: Mapping[str, Any]) -> str:
     tried = ["other orders of ranks over nodes"] * asked["rank_orders"] + ["uneven stages"] * asked["partitions"]
     if tried:
         same += f" Then {2 * asked['best']} of the best were tried with {' and '.join(tried)}; what is faster is kept."
+    if asked["recompute"] is None and layouts.saves_nothing(config):
+        same += (
+            f" recompute=selective is left out: with training.attention={config['training']['attention']} it holds as much as none "
+            "and takes longer. task.plan.recompute lists what shall be tried all the same."
+        )
     if not asked["framework_rules"]:
         return f"{same} No framework's rules were kept: task.plan.framework_rules=false."
     if framework not in FRAMEWORKS:
