@@ -137,7 +137,7 @@ def test_errors_of_two_layouts_grow_with_the_root_of_their_distance(asked: dict[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "off", "all_off"), [("calibration", 0.05, 0.01), ("dev", 0.15, 0.04)])
+@pytest.mark.parametrize(("name", "off", "all_off"), [("calibration", 0.08, 0.01), ("dev", 0.15, 0.04)])
 def test_of_pairs_predicted_so_surely_so_many_come_true(
     name: str, off: float, all_off: float, asked: dict[str, list[Question]]
 ) -> None:

@@ -64,7 +64,7 @@ def test_a_local_store_holds_parameters_metrics_and_files(asked, tmp_path):  # n
     assert "study.tracker_uri" not in found.data.params
     metrics = found.data.metrics
     assert (metrics["points_ok"], metrics["points_invalid"]) == (2, 1)
-    assert metrics["step_time_s"] == pytest.approx(104.9, rel=1e-3)
+    assert metrics["step_time_s"] == pytest.approx(105.95, rel=1e-3)
     files = {each.path for each in client.list_artifacts(found.info.run_id)}
     assert {"report.html", "results.parquet", "manifest.json"} <= files
     assert not [path for path in folder.rglob("*") if path.is_file() and b"tracker" in path.read_bytes()]
