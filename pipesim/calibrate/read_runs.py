@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,14 +32,25 @@ SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def read_runs(path: Path, base: Conf) -> Runs:
-    """The runs of the cluster and stack that ``base``, a plain config, has chosen. A name in ``.gz`` is gzipped.
+    """The runs of the cluster and stack that ``base``, a plain config, has chosen, each once. A name in ``.gz`` is gzipped.
 
     Raises ``Invalid`` with everything that is wrong in any row, or if the table cannot be read.
     """
     head, table = _read(path)
-    if set(rows.NEEDED) <= set(head):
-        return _published(path, table, base)
-    return own_runs(path, head, table, base)
+    is_published = set(rows.NEEDED) <= set(head)
+    return _each_once(_published(path, table, base) if is_published else own_runs(path, head, table, base))
+
+
+def _each_once(read: Runs) -> Runs:
+    """Rows that differ in their place and id alone are one run that was copied: another run takes another time."""
+    first: dict[Run, Run] = {}
+    copies = Counter(first.setdefault(dataclasses.replace(run, row=0, id=""), run) for run in read.runs)
+    warnings = [
+        f"{run.name} stands there {times} times, to the last digit of its time, and counts once."
+        for run, times in copies.items()
+        if times > 1
+    ]
+    return dataclasses.replace(read, runs=tuple(copies), warnings=(*read.warnings, *warnings))
 
 
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
