@@ -96,7 +96,7 @@ def _published(path: Path, table: Sequence[Mapping[str, str]], base: Conf) -> Ru
             [f"measurements={path}: no usable row is of stack={wanted[0]} on {wanted[1]}. {_there_are(usable)}"]
         )
     unusable, others = len(measured) - len(usable), len(usable) - len(runs)
-    reasons = Counter(row.problem for _, row in measured if row.problem and _is_asked(row)).most_common(3)
+    reasons = Counter(row.problem for _, row in measured if row.problem and _is_offered(row)).most_common(3)
     warnings = [
         f"{unusable} of {len(measured)} rows did not run, are incomplete, or are no dense 16-bit runs, and were left out.",
         f"{others} rows are of another stack or chip and were left out.",
@@ -107,9 +107,13 @@ def _published(path: Path, table: Sequence[Mapping[str, str]], base: Conf) -> Ru
     )
 
 
+def _is_offered(row: Measurement) -> bool:
+    """Whether the table itself says that the row ran and is complete."""
+    return row.outcome == "ok" and row.grade[:1] in ("A", "B")
+
+
 def _is_asked(row: Measurement) -> bool:
-    """Whether the table itself offers the row."""
-    return row.outcome == "ok" and row.grade[:1] in ("A", "B") and row.step_time_s is not None
+    return _is_offered(row) and row.step_time_s is not None
 
 
 def _linted(path: Path, number: int, row: Measurement) -> list[str]:
