@@ -106,6 +106,30 @@ def test_without_a_datasheet_the_best_product_is_the_peak_and_the_shared_constan
     assert fitted.costs.collective_start_s == pytest.approx(2e-5, rel=1e-4)
 
 
+def test_a_disturbed_small_product_does_not_make_the_peak(default: dict[str, Any]) -> None:
+    machine = on(default, 0.7)
+    made = curves(machine)
+    blind = machine._replace(peak_flops_per_s=1.0, costs=CostConstants(kind="full"))
+    tiny = Product(rows=16, outputs=512, inputs=512, seconds=1e-12)
+    plain, disturbed = (
+        profile_fit.fit(replace(made, products=products), (), blind, peak_is_known=False)
+        for products in (made.products, (*made.products, tiny))
+    )
+    assert disturbed == plain
+
+
+def test_curves_that_no_constants_give_back_are_refused(
+    default: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = curves(on(default, 0.7))
+    wild = [replace(each, seconds=each.seconds * 100 ** (k % 2)) for k, each in enumerate(made.products)]
+    monkeypatch.setattr(profiled, "_measured", lambda *_: (replace(made, products=tuple(wild)), ()))
+    with pytest.raises(
+        Invalid, match=r"The products that were measured lie \d+ % \(median\) off .* larger task.profile.repeats"
+    ):
+        profiled.run(asked(default), GPU, "2026-01-02")
+
+
 def test_a_line_has_no_negative_latency_and_a_finite_bandwidth() -> None:
     assert profile_fit.line([(1e3, 1e-9), (1e6, 1e-3)]).latency_s >= 0
     assert profile_fit.line([(1e3, 1e-3), (1e6, 1e-3)]).bytes_per_s == 1e9

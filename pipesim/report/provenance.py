@@ -53,12 +53,8 @@ def _behind(manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], say:
             yield from (_own_runs(stack, chip, runs, say) for chip, runs in conf.get("own_runs", {}).items())
         itself = [each for each in known if each["stack"] == stack]
         mine = itself or [each for each in known if each["stack"] == base]
-        if (
-            stack == conf.get("name")
-            and base
-            and not conf.get("own_runs")
-            and not any(each["role"] == "calibration" for each in itself)
-        ):
+        was_fitted = conf.get("own_runs") or any(each["role"] == "calibration" for each in itself)
+        if stack == conf.get("name") and base and not was_fitted:
             yield say(
                 f"No run was fitted for stack {stack} itself: intervals count it as measured, for it is based on {base}.",
                 f"{stack} 栈本身没有用实测标定：区间把它算作测过，因为它依据 {base} 栈。",
