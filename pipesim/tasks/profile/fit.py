@@ -22,8 +22,8 @@ THICK = 256
 """The side of the largest tile: products with no shorter side say what a large one reaches."""
 LARGE = 0.25
 """Products with this share of the largest one's FLOPs are large."""
-ABSURD = 0.5
-"""Error of the median product from which curves are no machine's."""
+ABSURD = 3.0
+"""A factor that the median product lies off by, from which curves are no machine's."""
 SEEN = 1e-3
 """Bytes that make a smaller share of the largest message's time say nothing of the bandwidth: it is then its least."""
 COUNTED_BYTES = 2
@@ -99,13 +99,15 @@ def refuse_absurd(products: Sequence[Product], predicted_s: Sequence[float]) -> 
     """Raises ``Invalid`` where what was fitted does not give back what it was fitted to."""
     fitted_to = set(_thick(products))
     pairs = zip(products, predicted_s, strict=True)
-    off = float(np.median([abs(seconds / each.seconds - 1) for each, seconds in pairs if each in fitted_to]))
+    off = float(
+        np.exp(np.median([abs(np.log(seconds / each.seconds)) for each, seconds in pairs if each in fitted_to]))
+    )
     if off > ABSURD:
         raise Invalid(
             [
-                f"The products that were measured lie {100 * off:.0f} % (median) off what was fitted to them, more than "
-                f"{100 * ABSURD:g} %: other programs ran, or clocks changed. Nothing was written. Nearest: a quiet machine, a "
-                "larger task.profile.repeats, or larger products in task.profile.cpu.products or task.profile.cuda.products."
+                f"The products that were measured lie a factor of {off:.3g} (median) off what was fitted to them, more than "
+                f"{ABSURD:g}: other programs ran, or clocks changed. Nothing was written. Nearest: a quiet machine, a larger "
+                "task.profile.repeats, or larger products in task.profile.cpu.products or task.profile.cuda.products."
             ]
         )
 
