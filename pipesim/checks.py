@@ -88,8 +88,19 @@ def suggest(wanted: str, options: Iterable[str]) -> str:
 
 
 def alike(wanted: str, options: Iterable[str]) -> list[str]:
-    """At most three of the options, those most like what was typed first."""
-    return difflib.get_close_matches(wanted, list(options), n=3, cutoff=0.5)
+    """At most three of the options, those most like what was typed first. What was typed may be a part of a name.
+
+    >>> alike("seq", ["e", "seq_length"]), alike("batch", ["m", "micro_batch", "global_batch"])
+    (['seq_length'], ['micro_batch', 'global_batch'])
+    """
+    names = list(options)
+    parts = [name for name in names if wanted in name] if len(wanted) >= PART else []
+    parts.sort(key=lambda name: (not name.startswith(wanted), len(name)))
+    return parts[:3] or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+
+
+PART = 3
+"""Letters of a name that say which is meant."""
 
 
 MOST_LISTED = 16

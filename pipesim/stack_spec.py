@@ -9,7 +9,7 @@ from typing import Literal
 from pipesim.checks import Checks
 
 CostKind = Literal["full", "lecture"]
-Outside = Literal["stack", "chip", "moe", "fp8", "size"]
+Outside = Literal["stack", "chip", "moe", "fp8", "size", "sequence"]
 FlopConvention = Literal["palm", "causal", "kaplan", "narayanan"]
 
 

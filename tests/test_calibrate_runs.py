@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ from points import composed
 
 from pipesim import compose, config, legality
 from pipesim.calibrate import agreement, lint
+from pipesim.calibrate.fit import Fit
 from pipesim.calibrate.predict import predict
 from pipesim.calibrate.read_runs import read_runs
 from pipesim.calibrate.runs import Run
 from pipesim.checks import Invalid
+from pipesim.tasks.calibrate.files import left
 
 HEAD = "id,t,p,d,micro_batch,global_batch,step_time_s"
 GOOD = "bloom,4,12,8,2,2048,104.7"
@@ -295,3 +299,37 @@ def test_the_run_that_lies_far_from_the_others_is_the_outlier() -> None:
     (told,) = agreement.outliers(runs, np.array([0.01, -0.01, 0.0, 0.02, 0.4]))
     assert told.startswith("row 5 is predicted +49 % off")
     assert agreement.outliers(runs, np.array([0.02, -0.02, 0.0, 0.02, -0.01])) == []
+
+
+def test_a_run_that_was_copied_counts_once_whatever_its_ids(table: Any, base: dict[str, Any]) -> None:
+    copies = [GOOD.replace("bloom", name) for name in ("bloom", "bloom", "other")]
+    read = read_runs(table(HEAD, *copies, GOOD.replace("104.7", "104.8")), base)
+    assert [(run.row, run.step_time_s) for run in read.runs] == [(1, 104.7), (4, 104.8)]
+    assert read.warnings == ("row 1 (bloom) stands there 3 times, to the last digit of its time, and counts once.",)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("seq", "seq_length or sequence_parallel"),
+        ("step", "step_time_s"),
+        ("batch", "micro_batch or global_batch"),
+        ("tp", "t"),
+    ],
+)
+def test_a_part_of_a_column_names_it(table: Any, base: dict[str, Any], name: str, near: str) -> None:
+    found = problems(table(f"{HEAD},{name}", f"{GOOD},1"), base)
+    assert found == [f"column {name!r} is unknown. Nearest: {near}."]
+
+
+def test_one_configurations_scatter_is_doubted_however_many_runs_are_met() -> None:
+    torn = agreeing((100.0, None), (200.0, None))
+    training = torn[0].point.training
+    others = [
+        replace(run, point=replace(run.point, training=replace(training, global_batch=48 * n)))
+        for n, run in enumerate(agreeing(*[(100.0, None)] * 98), start=1)
+    ]
+    error = np.array([0.35, -0.35] + [0.0] * 98)
+    fitted = Fit(constants=(), correlation=np.zeros((0, 0)), error_before=error, error_after=error)
+    assert left([*torn, *others], fitted) == pytest.approx(math.log(2) / math.sqrt(2))
+    assert left(others, replace(fitted, error_after=np.full(98, 0.1))) == pytest.approx(math.expm1(0.1))

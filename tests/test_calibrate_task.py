@@ -26,6 +26,8 @@ SEVERAL = (
     HEAD, "a,4,12,8,2,2048,104.7", "b,4,24,4,2,2048,112", "c,8,12,4,4,2048,118", "d,8,6,8,2,2048,110"
 )  # fmt: skip
 
+LLAMA = ("model=llama3_8b", "cluster=dgx_h100", "stack=megatron_lm", "parallel=megatron", "training=megatron")
+
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, RUN, *arguments], capture_output=True, text=True, check=False, timeout=180)
@@ -136,7 +138,7 @@ def test_a_fit_that_is_none_narrows_no_interval(asked: Any) -> None:
     done = calibrate(asked(wild))
     assert loaded(spec_config.StackConf, done.files["conf/stack/calibrated.yaml"])["own_runs"] == {}
     text = " ".join(markdown.to_markdown(done.document).split())
-    assert "no fit, so that no interval is narrower" in text
+    assert "which is no fit, so that no interval is narrower" in text
     before, after = re.search(
         r"lay within ([\d.]+) % of the estimate before the fit, ([\d.]+) % after it", text
     ).groups()
@@ -292,3 +294,24 @@ def test_of_many_warnings_of_one_kind_ten_are_told_and_the_others_counted(asked:
     text = markdown.to_markdown(calibrate(asked(lines, "task.calibrate.constants=[stack.gemm_efficiency]")).document)
     assert text.count("are one configuration") == 10
     assert "… and 3 more of this kind." in text
+
+
+def test_contradictory_runs_are_no_fit_and_narrow_nothing(asked: Any) -> None:
+    """One configuration at 3.95 and 7.95 s: the mean error of the four is under the limit, their scatter is not."""
+    lines = ("id,gpus,t,p,micro_batch,global_batch,seq_length,step_time_s", "a,32,1,1,1,128,8192,3.95", "b,32,1,1,1,128,8192,7.95",
+             "c,32,4,1,1,128,8192,5.08", "d,32,1,4,1,128,8192,5.12")  # fmt: skip
+    done = calibrate(asked(lines, *LLAMA))
+    assert loaded(spec_config.StackConf, done.files["conf/stack/calibrated.yaml"])["own_runs"] == {}
+    assert "which is no fit" in markdown.to_markdown(done.document)
+
+
+def test_an_overlap_that_the_config_has_at_0_is_named_where_the_runs_touch_it(asked: Any) -> None:
+    lines = ("id,gpus,t,p,micro_batch,global_batch,seq_length,step_time_s", "a,32,1,1,1,128,8192,3.95",
+             "c,32,4,1,1,128,8192,5.08", "d,32,1,4,1,128,8192,5.12")  # fmt: skip
+    text = " ".join(markdown.to_markdown(calibrate(asked(lines, *LLAMA)).document).split()).replace("\\", "")
+    assert "stack.tp_overlap is 0 in the config" in text
+    assert re.search(r"task.calibrate.constants=\[stack.gemm_efficiency,.*,stack.tp_overlap\]", text)
+    text = markdown.to_markdown(
+        calibrate(asked((lines[0], lines[1], lines[3], lines[1].replace("1,128", "2,128")), *LLAMA)).document
+    )
+    assert "tp_overlap" not in text

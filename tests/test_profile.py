@@ -26,7 +26,7 @@ from pipesim.tasks.profile import profiled
 from pipesim.tasks.profile.task import profile, refuse_other_chips
 
 TINY = {
-    "products": [[256, 256, 256], [256, 256, 512], [1, 64, 64]], "lengths": [16, 32], "heads": 2, "head_dim": 16,
+    "products": [[512, 512, 512], [512, 512, 64], [1, 64, 64]], "lengths": [16, 32], "heads": 2, "head_dim": 16,
     "copied_bytes": [1 << 20], "message_bytes": [1024, 65536],
 }  # fmt: skip
 GPU = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", count=2, multiprocessors=132, memory_bytes=80 * 10**9)
@@ -104,6 +104,28 @@ def test_without_a_datasheet_the_best_product_is_the_peak_and_the_shared_constan
     effective = fitted.costs.gemm_inner_half_dim * balance(fitted.peak_flops_per_s, fitted.hbm_bytes_per_s)
     assert effective == pytest.approx(machine.costs.gemm_inner_half_dim * machine.balance, rel=1e-6)
     assert fitted.costs.collective_start_s == pytest.approx(2e-5, rel=1e-4)
+
+
+def test_a_disturbed_small_product_does_not_make_the_peak(default: dict[str, Any]) -> None:
+    machine = on(default, 0.7)
+    made = curves(machine)
+    blind = machine._replace(peak_flops_per_s=1.0, costs=CostConstants(kind="full"))
+    tiny = Product(rows=16, outputs=512, inputs=512, seconds=1e-12)
+    plain, disturbed = (
+        profile_fit.fit(replace(made, products=products), (), blind, peak_is_known=False)
+        for products in (made.products, (*made.products, tiny))
+    )
+    assert disturbed == plain
+
+
+def test_curves_that_no_constants_give_back_are_refused(
+    default: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = curves(on(default, 0.7))
+    wild = [replace(each, seconds=each.seconds * 100 ** (k % 2)) for k, each in enumerate(made.products)]
+    monkeypatch.setattr(profiled, "_measured", lambda *_: (replace(made, products=tuple(wild)), ()))
+    with pytest.raises(Invalid, match=r"lie a factor of [\d.]+ \(median\) off .* larger task.profile.repeats"):
+        profiled.run(asked(default), GPU, "2026-01-02")
 
 
 def test_a_line_has_no_negative_latency_and_a_finite_bandwidth() -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,63 @@ def test_no_cell_whatever_it_holds_crashes_a_validation(cells: dict[str, str]) -
     predictions.parquet([row])
 
 
-@pytest.mark.parametrize("measured_s", ["0", "-3", "nan", "inf", "soon", ""])
-def test_a_time_that_nobody_can_have_measured_is_not_scored(measured_s: str) -> None:
-    found = validate([("own", [measured(measured_step_time_s=measured_s)])])
+WRONG = {
+    "micro_batch": "1.5", "stack": "weird", "precision": "fp4", "tp": "eight", "n_gpus": "-8", "measured_step_time_s": "1e-9",
+    "derived_step_time_s": "soon", "mem_gb_per_gpu": "1e9", "sp": "yes", "recompute": "some", "schedule": "mine", "cp": "0",
+    "zero_stage_or_fsdp": "zero1", "kv_heads": "2.5",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "value"), WRONG.items(), ids=WRONG.keys())
+def test_a_cell_that_would_be_taken_for_another_is_told_by_its_column_and_value(column: str, value: str) -> None:
+    row = measured(**{column: value})
+    assert row.point is None
+    assert re.match(rf"{column}='?{re.escape(value)}'? (must|is)", row.problem)
+
+
+@pytest.mark.parametrize("measured_s", ["0", "-3", "nan", "inf", "soon"])
+def test_a_time_that_nobody_can_have_measured_is_told(measured_s: str) -> None:
+    row = measured(measured_step_time_s=measured_s)
+    assert row.problem == f"measured_step_time_s={measured_s!r} must be a number from 1e-06 to 1e+07."
+
+
+def test_a_row_without_a_time_is_predicted_and_not_scored() -> None:
+    found = validate([("own", [measured(measured_step_time_s="")])])
     assert not found.timed.any()
     assert found.known.all()
+
+
+def test_all_that_is_wrong_with_a_row_is_told_at_once() -> None:
+    problem = measured(micro_batch="1.5", n_gpus="-8", precision="fp4").problem
+    assert all(each in problem for each in ("n_gpus=-8 ", "micro_batch=1.5 ", "precision='fp4' "))
+
+
+def test_the_second_row_of_an_id_says_whose_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(table({}, {"id": "b"}, {"tp": "2"}), encoding="utf-8")
+    assert [each.problem for each in rows.read(path, catalog())] == ["", "", "id=a stands in row 1 already."]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("bigscience", "bigscience"), ("megatron_lm", "megatron_lm"), ("Megatron-LM 0.9", "megatron_lm"), ("", "megatron_lm"),
+        ("mine_nemo", "mine_nemo"), ("DeepSpeed", "megatron_deepspeed"),
+    ],
+)  # fmt: skip
+def test_a_stack_is_ours_by_name_or_by_what_sources_call_it(words: str, name: str) -> None:
+    known = catalog()
+    mine = {"mine_nemo": replace(known.stacks["nemo"], name="mine_nemo")}
+    point = rows.measurement(CELLS | {"stack": words}, replace(known, stacks={**known.stacks, **mine})).point
+    assert point is not None
+    assert point.stack.name == name
+
+
+@pytest.mark.parametrize("schedule", ["v_half", "interleaved_zb", "gpipe"])
+def test_a_schedule_may_be_ours_by_name(schedule: str) -> None:
+    row = measured(schedule=schedule)
+    assert row.point is not None, row.problem
+    assert row.point.schedule == schedule
 
 
 def test_items_sum_to_the_prediction() -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 from measured_rows import packaged
 
+from pipesim import config
 from pipesim.calibrate import evidence
 from pipesim.report import provenance
 from pipesim.report.say import english
@@ -39,3 +40,12 @@ def test_a_report_says_how_many_runs_of_ones_own_stand_behind_a_stack() -> None:
     (section,) = provenance.behind(manifest, [{"stack": "mine", "costs": "full"}], english)
     assert "fitted to 3 runs of one's own on h100" in str(section.blocks[0])
     assert len(section.blocks) == 2
+
+
+@pytest.mark.parametrize(("name", "said"), [("torchtitan", True), ("bigscience", True), ("megatron_lm", False)])
+def test_a_stack_that_no_run_was_fitted_for_says_whose_intervals_it_has(name: str, said: bool) -> None:
+    stack = config.stack_files()[name]
+    manifest = {"config": {"stack": stack}, "first_point": {"stack": stack}, "evidence": evidence.packaged()}
+    (section,) = provenance.behind(manifest, [{"stack": name, "costs": "full"}], english)
+    told = f"No run was fitted for stack {name} itself: intervals count it as measured, for it is based on {stack['based_on']}"
+    assert (told in str(section.blocks)) == said

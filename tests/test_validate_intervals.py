@@ -20,12 +20,12 @@ from pipesim.costs.columns import FloatArray
 from pipesim.report import words
 from pipesim.specs import Moe, Point
 
-TERMS = {"scatter": 0.3, "study": 0.4, "stack": 1.2, "chip": 0.1, "moe": 0.2, "fp8": 0.5, "size": 0.6}
+TERMS = {"scatter": 0.3, "study": 0.4, "stack": 1.2, "chip": 0.1, "moe": 0.2, "fp8": 0.5, "size": 0.6, "sequence": 0.7}
 LEFT = {"study": (0.3, 0.1, 0.03), "chip": (0.35, 0.117, 0.035), "stack": (0.9, 0.3, 0.09)}
 KNOWN = Residuals(
     step_time=TERMS, memory={name: term / 2 for name, term in TERMS.items()}, step_time_own={}, memory_own={},
     after={f"{what}_{runs}": w for what, left in LEFT.items() for runs, w in zip((1, 3, 10), left, strict=True)},
-    stacks=("megatron_lm",), chips=(("megatron_lm", "a100_80g"),), parameters=1e11, gpus=1024,
+    stacks=("megatron_lm",), chips=(("megatron_lm", "a100_80g"),), parameters=1e11, gpus=1024, seq_length=2048, c=1,
 )  # fmt: skip
 
 
@@ -43,6 +43,7 @@ def outside(name: str) -> Point:
         "moe": point(model=dataclasses.replace(base.model, moe=Moe(experts=8, top_k=2, ffn=16384))),
         "fp8": point(training=dataclasses.replace(base.training, precision="fp8")),
         "size": point(cluster=dataclasses.replace(base.cluster, gpus=2048)),
+        "sequence": point(training=dataclasses.replace(base.training, seq_length=4096)),
     }[name]
 
 
@@ -65,6 +66,11 @@ def test_every_reason_widens_the_interval_and_is_named(reason: str) -> None:
     assert found.note.startswith("Extrapolates: ")
     for packaged_terms in (intervals.packaged().step_time, intervals.packaged().memory):
         assert intervals.half_width(packaged_terms, (reason,)) > 1.1 * intervals.half_width(packaged_terms, ())
+
+
+def test_a_sequence_cut_over_more_ranks_than_were_measured_widens_the_interval() -> None:
+    layout = dataclasses.replace(point().layout, d=2, c=2)
+    assert intervals.reasons(point(layout=layout), KNOWN) == ("sequence",)
 
 
 def test_a_stack_that_is_based_on_a_known_one_is_known() -> None:
@@ -235,5 +241,8 @@ def test_the_packaged_terms_are_those_of_this_versions_constants() -> None:
     kept = intervals.packaged()
     assert kept.stacks == fresh.stacks
     assert kept.chips == fresh.chips
+    assert (kept.parameters, kept.gpus, kept.seq_length, kept.c) == (
+        fresh.parameters, fresh.gpus, fresh.seq_length, fresh.c,
+    )  # fmt: skip
     for part in ("step_time", "memory", "after", "step_time_own", "memory_own"):
         assert getattr(kept, part) == pytest.approx(getattr(fresh, part), abs=2e-3)

@@ -109,7 +109,23 @@ def _surer(constant: Constant) -> Constant:
     return constant._replace(spread=constant.spread * SURE if constant.is_share else constant.spread**SURE)
 
 
+def absent(points: Sequence[Point]) -> list[str]:
+    """Shares that are 0 behind all points, though some point would feel them: fitted only where they are asked for."""
+    return [
+        each.name
+        for each in CONSTANTS
+        if each.is_share
+        and all(value(point, each.name) == 0 for point in points)
+        and any(_feels(each.name, point) for point in points)
+    ]
+
+
 def _touches(name: str, point: Point) -> bool:
+    return value(point, name) > 0 and _feels(name, point)
+
+
+def _feels(name: str, point: Point) -> bool:
+    """Whether the point's layout has what the constant is about."""
     layout, cluster = point.layout, point.cluster
     ranks = layout.t * layout.p * layout.c * (layout.d or 1)
     used = {
@@ -118,4 +134,4 @@ def _touches(name: str, point: Point) -> bool:
         "stack.dp_overlap": (layout.d or 1) * layout.c > 1,
         "cluster.network": ranks > cluster.gpus_per_node,
     }
-    return value(point, name) > 0 and used.get(name, True)
+    return used.get(name, True)

@@ -29,6 +29,7 @@ REASONS = {
     "moe": "mixture-of-experts runs are few",
     "fp8": "fp8 runs are few",
     "size": "the model or the number of GPUs is larger than any that was measured",
+    "sequence": "the sequence is longer or cut over more ranks than any that was measured",
 }
 """What widens an interval beyond scatter and study, and how the note says so."""
 
@@ -57,6 +58,8 @@ class Residuals:
     """(stack, chip) that were calibrated together."""
     parameters: float
     gpus: int
+    seq_length: int
+    c: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,7 @@ def reasons(point: Point, known: Residuals) -> tuple[str, ...]:
         "moe": point.model.moe is not None,
         "fp8": point.training.precision == "fp8",
         "size": _parameters(point.model) > known.parameters or point.cluster.gpus > known.gpus,
+        "sequence": (point.training.seq_length or point.model.context) > known.seq_length or point.layout.c > known.c,
     }
     return tuple(name for name in REASONS if outside[name])
 
@@ -147,6 +151,8 @@ def parse(text: str) -> Residuals:
         chips=tuple((stack, chip) for stack, chip in values["chips"]),
         parameters=values["parameters"],
         gpus=values["gpus"],
+        seq_length=values["seq_length"],
+        c=values["c"],
     )
 
 
@@ -162,6 +168,8 @@ def dump(known: Residuals) -> str:
         "chips": [list(pair) for pair in known.chips],
         "parameters": known.parameters,
         "gpus": known.gpus,
+        "seq_length": known.seq_length,
+        "c": known.c,
     }
     return json.dumps(values, indent=1) + "\n"
 

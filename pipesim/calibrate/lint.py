@@ -77,14 +77,21 @@ def swapped(cells: Cells, works: Callable[[Cells], bool]) -> str | None:
 
 def _typed(name: str, text: str) -> Iterator[Finding]:
     if name in WHOLE:
-        yield from _whole(name, text)
-    elif name in REAL and not LEAST <= _float(text) <= MOST:
-        yield Finding(name, repr(text), f"must be a number from {LEAST:g} to {MOST:g}")
+        yield from whole(name, text)
+    elif name in REAL:
+        yield from real(name, text)
     elif name in FLAGS and text.lower() not in (*_TRUE, *_FALSE):
         yield Finding(name, repr(text), "must be true or false")
 
 
-def _whole(name: str, text: str) -> Iterator[Finding]:
+def real(name: str, text: str) -> Iterator[Finding]:
+    """What is wrong with something measured."""
+    if not LEAST <= _float(text) <= MOST:
+        yield Finding(name, repr(text), f"must be a number from {LEAST:g} to {MOST:g}")
+
+
+def whole(name: str, text: str) -> Iterator[Finding]:
+    """What is wrong with a whole number above 0; of ``FROM_ZERO`` of at least 0."""
     value, low = _float(text), int(name not in FROM_ZERO)
     if not math.isfinite(value):
         yield Finding(name, repr(text), "must be a whole number")

@@ -18,7 +18,7 @@ from pipesim import config as configs
 from pipesim import legality
 from pipesim.calibrate import lint
 from pipesim.calibrate.runs import Run, Runs
-from pipesim.checks import Invalid
+from pipesim.checks import Invalid, alike
 from pipesim.specs import Point
 
 Conf = Mapping[str, Any]
@@ -75,8 +75,9 @@ def _columns(where: str, head: Sequence[str]) -> list[str]:
     problems = []
     for name, times in Counter(head).items():
         if name not in COLUMNS:
-            near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
-            nearest = f"Nearest: {near[0]}." if near else f"Known: {', '.join(COLUMNS)}."
+            near = alike(name, COLUMNS)
+            told = [each for each in near if name in each] or near[:1]
+            nearest = f"Nearest: {' or '.join(told)}." if told else f"Known: {', '.join(COLUMNS)}."
             problems.append(f"{where}: column {name!r} is unknown. {nearest}")
         elif times > 1:
             problems.append(f"{where}: column {name!r} stands there {times} times and must once.")

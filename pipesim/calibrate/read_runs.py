@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,14 +32,25 @@ SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def read_runs(path: Path, base: Conf) -> Runs:
-    """The runs of the cluster and stack that ``base``, a plain config, has chosen. A name in ``.gz`` is gzipped.
+    """The runs of the cluster and stack that ``base``, a plain config, has chosen, each once. A name in ``.gz`` is gzipped.
 
     Raises ``Invalid`` with everything that is wrong in any row, or if the table cannot be read.
     """
     head, table = _read(path)
-    if set(rows.NEEDED) <= set(head):
-        return _published(path, table, base)
-    return own_runs(path, head, table, base)
+    is_published = set(rows.NEEDED) <= set(head)
+    return _each_once(_published(path, table, base) if is_published else own_runs(path, head, table, base))
+
+
+def _each_once(read: Runs) -> Runs:
+    """Rows that differ in their place and id alone are one run that was copied: another run takes another time."""
+    first: dict[Run, Run] = {}
+    copies = Counter(first.setdefault(dataclasses.replace(run, row=0, id=""), run) for run in read.runs)
+    warnings = [
+        f"{run.name} stands there {times} times, to the last digit of its time, and counts once."
+        for run, times in copies.items()
+        if times > 1
+    ]
+    return dataclasses.replace(read, runs=tuple(copies), warnings=(*read.warnings, *warnings))
 
 
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
@@ -84,7 +96,7 @@ def _published(path: Path, table: Sequence[Mapping[str, str]], base: Conf) -> Ru
             [f"measurements={path}: no usable row is of stack={wanted[0]} on {wanted[1]}. {_there_are(usable)}"]
         )
     unusable, others = len(measured) - len(usable), len(usable) - len(runs)
-    reasons = Counter(row.problem for _, row in measured if row.problem and _is_asked(row)).most_common(3)
+    reasons = Counter(row.problem for _, row in measured if row.problem and _is_offered(row)).most_common(3)
     warnings = [
         f"{unusable} of {len(measured)} rows did not run, are incomplete, or are no dense 16-bit runs, and were left out.",
         f"{others} rows are of another stack or chip and were left out.",
@@ -95,9 +107,13 @@ def _published(path: Path, table: Sequence[Mapping[str, str]], base: Conf) -> Ru
     )
 
 
+def _is_offered(row: Measurement) -> bool:
+    """Whether the table itself says that the row ran and is complete."""
+    return row.outcome == "ok" and row.grade[:1] in ("A", "B")
+
+
 def _is_asked(row: Measurement) -> bool:
-    """Whether the table itself offers the row."""
-    return row.outcome == "ok" and row.grade[:1] in ("A", "B") and row.step_time_s is not None
+    return _is_offered(row) and row.step_time_s is not None
 
 
 def _linted(path: Path, number: int, row: Measurement) -> list[str]:

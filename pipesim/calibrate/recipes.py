@@ -8,16 +8,18 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pipesim.checks import suggest
+from pipesim.schedules import canonical_name
 from pipesim.specs import Point, SpreadVocab, StackSpec, Training
 
-_STACKS = (  # a pattern of the row's stack and ZeRO columns, our stack
+_STACKS = (  # a pattern of the row's stack and ZeRO columns in lower case, our stack
     (r"aleph", "aleph_alpha"),
     (r"megatron-deepspeed|megatron_deepspeed|deepspeed", "megatron_deepspeed"),
     (r"nanotron", "nanotron"),
     (r"composer", "composer_fsdp"),
     (r"paddle", "paddle"),
     (r"nemo", "nemo"),
-    (r"torchtitan|FSDP2", "torchtitan"),
+    (r"torchtitan|fsdp2", "torchtitan"),
 )
 
 _SCHEDULES = (  # a pattern of the row's schedule, ours
@@ -67,7 +69,7 @@ class Recipe(NamedTuple):
 
 def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
     """What the row says, and what its stack does where it says nothing."""
-    stack = stacks[stack_name(cells)]
+    stack = stacks[stack_name(cells, stacks)]
     notes, said = cells["notes"], cells["schedule"].lower()
     precision = "fp16" if _FP16_SCRIPTS.search(cells["source_group"]) else _precision(cells["precision"])
     changes: dict[str, object] = {}
@@ -84,7 +86,7 @@ def recipe(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> Recipe:
         changes["accumulation_bytes"] = min(stack.accumulation_bytes, ADDED_BYTES)
     if "PURE" in cells["precision"]:
         changes |= {"reduce_bytes": 2, "gradient_bytes": 2}
-    again, layers = _recompute(cells)
+    again, layers = _recompute(cells, stack.name)
     training = Training(
         micro_batch=_micro_batch(cells, stack.name),
         global_batch=int(float(cells["global_batch"])),
@@ -127,17 +129,24 @@ def contradicts_its_stages(point: Point, notes: str) -> bool:
     return any(before - after > 5 * kept_gb for before, after in itertools.pairwise(middle_gb))
 
 
-def stack_name(cells: Mapping[str, str]) -> str:
-    """Early NeMo on A100 is taken for Megatron-LM: even later configs of its launcher for these models (NeMo-Framework-Launcher,
+def stack_name(cells: Mapping[str, str], stacks: Mapping[str, StackSpec]) -> str:
+    """Which of ours the row's words mean; where they name none, Megatron-LM. Raises ``ValueError`` for one that is none.
+
+    Early NeMo on A100 is taken for Megatron-LM: even later configs of its launcher for these models (NeMo-Framework-Launcher,
     conf/training/gpt3/5b.yaml and 175b.yaml) name the fused softmax and leave Transformer Engine and its overlap off.
     Megatron-LM in fp8 is taken for NeMo: it has fp8 from Transformer Engine alone, with the same kernels.
     """
-    words = f"{cells['stack']} {cells['zero_stage_or_fsdp']}"
+    named, words = cells["stack"], f"{cells['stack']} {cells['zero_stage_or_fsdp']}".lower()
+    patterns = {"megatron_lm": "megatron", **{name: pattern for pattern, name in _STACKS}}
+    if named in stacks and named not in patterns:
+        return named
+    if named and not any(re.search(pattern, named.lower()) for pattern in patterns.values()):
+        raise ValueError(f"stack={named} is none that we know.{suggest(named, stacks)}")
     if "deepspeed" in words and "JZ" in f"{cells['internode_net']} {cells['notes']}":
         return "megatron_deepspeed" if "LAUNCH_BLOCKING=0" in cells["notes"] else "bigscience"
     if "JAX/XLA" in cells["notes"]:
         raise ValueError("stack: JAX is none that we know")
-    if "fp8" in cells["precision"] and "megatron-lm" in words:
+    if "fp8" in cells["precision"] and re.search("megatron[-_]lm", words):
         return "nemo"
     if "nemo" in words and "A100" in cells["gpu"] and int(float(cells["year"] or 2024)) < 2024:
         return "megatron_lm"
@@ -161,7 +170,7 @@ def _precision(said: str) -> str:
     return "fp8" if "fp8" in said else "fp16" if "fp16" in said else "bf16"
 
 
-def _recompute(cells: Mapping[str, str]) -> tuple[str, int | None]:
+def _recompute(cells: Mapping[str, str], stack: str) -> tuple[str, int | None]:
     """vTrain's configs say that layers run again, but then its layers of 2048 wide would do 65 % of the peak with unfused
     attention and norms in it, their products alone over 90 %, where Megatron-LM's own table has 44 %.
     """
@@ -172,7 +181,7 @@ def _recompute(cells: Mapping[str, str]) -> tuple[str, int | None]:
         return "full", -(-int(float(cells["layers"])) // (2 * int(float(cells["pp"]))))
     if found := re.search(r"full \(.*?(\d+) layers", said):
         return "full", int(found[1])
-    if "op" in said or (said == "selective" and stack_name(cells) == "torchtitan"):
+    if "op" in said or (said == "selective" and stack == "torchtitan"):
         return "operators", None
     return ("full" if "full" in said else "selective" if "selective" in said else "none"), None
 
@@ -212,7 +221,8 @@ def _schedule(cells: Mapping[str, str]) -> str:
     said = cells["schedule"].lower()
     if int(float(cells["pp"])) == 1:
         return "1f1b"
-    found = next((name for pattern, name in _SCHEDULES if re.search(pattern, said)), None)
-    if found:
+    exact = canonical_name(said)
+    found = exact or next((name for pattern, name in _SCHEDULES if re.search(pattern, said)), None)
+    if found and found != "1f1b":
         return found
     return "interleaved_1f1b" if cells["vpp"] and float(cells["vpp"]) > 1 else "1f1b"

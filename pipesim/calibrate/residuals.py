@@ -8,7 +8,7 @@
 ``stack``    the same rows predicted as every other stack: the 90 % quantile, in excess of the above
 ``chip``     the same rows predicted with the matrix efficiency of the stack's other chips: likewise
 ``moe``, ``fp8``  the quantile of such rows, likewise
-``size``     no rows can tell
+``size``, ``sequence``  no rows can tell
 ``after``    what is left of ``study`` once constants were fitted to 1, 3 or 10 runs of one's own: the shift's own share,
              with as many runs that scatter; and of ``stack`` and ``chip``: the quantile of a source's rows, predicted as
              above, once the median of so many of them, drawn at random, is taken away from the others. A fit of constants
@@ -75,18 +75,21 @@ def measured(measurements: Sequence[Measurement], stacks: Mapping[str, StackSpec
     held = [each for each in regular if each.memory_bytes is not None and not classes.contradicts_itself(each)]
     points = [each.point for each in usable if each.point is not None and _plain(each)]
     timed = [each for each in usable if each.step_time_s is not None]
+    plainly_timed = [each for each in timed if _plain(each)]
     step_time, step_time_own = _terms(timed, timed, stacks, "step_time_s")
     memory, memory_own = _terms([each for each in held if classes.kept(each)], held, stacks, "memory_bytes")
     return Residuals(
         step_time=step_time,
         memory=memory,
-        after=_after(_thinned([each for each in timed if _plain(each)]), stacks, step_time),
+        after=_after(_thinned(plainly_timed), stacks, step_time),
         step_time_own=step_time_own,
         memory_own=memory_own,
         stacks=tuple(sorted({point.stack.name for point in points})),
         chips=tuple(sorted({(point.stack.name, point.cluster.chip) for point in points})),
         parameters=float(max(parameters.total_parameters(point.model) for point in points)),
         gpus=max(point.cluster.gpus for point in points),
+        seq_length=max(point.training.seq_length or point.model.context for point in _points(plainly_timed)),
+        c=max(point.layout.c for point in _points(plainly_timed)),
     )
 
 
@@ -121,7 +124,7 @@ def _terms(
     all_left = left if whole is usable else rests(all_plain, _points(all_plain), quantity)
     own = {name: quantile(_of_stack(name, all_plain, all_left)) for name in _stacks(plain)}
     restless = {name: value for name, value in own.items() if value > scatter}
-    return {"scatter": scatter, "study": study, **more, "size": unknown}, restless
+    return {"scatter": scatter, "study": study, **more, "size": unknown, "sequence": unknown}, restless
 
 
 def _after(

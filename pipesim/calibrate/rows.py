@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipesim import inputs, legality, schedules
+from pipesim.calibrate.cells import problems
 from pipesim.calibrate.lint import LEAST, MOST
 from pipesim.calibrate.machines import cluster_of
 from pipesim.calibrate.partitions import partition_of
@@ -72,7 +73,19 @@ def read(path: Path, catalog: Catalog) -> list[Measurement]:
     missing = [name for name in NEEDED if name not in table[0]]
     if missing:
         raise Invalid([f"measurements={path}: columns {', '.join(missing)} are missing."])
-    return [measurement(row, catalog) for row in table]
+    return _each_id_once([measurement(row, catalog) for row in table])
+
+
+def _each_id_once(measurements: list[Measurement]) -> list[Measurement]:
+    """Predictions go by their id: a later row with one that is taken has a problem."""
+    first: dict[str, int] = {}
+    found = []
+    for number, each in enumerate(measurements, start=1):
+        taken = first.setdefault(each.id, number)
+        if taken < number and not each.problem:
+            each = dataclasses.replace(each, point=None, problem=f"id={each.id} stands in row {taken} already.")
+        found.append(each)
+    return found
 
 
 NEEDED = (
@@ -135,6 +148,8 @@ def point_of(cells: Cells, catalog: Catalog) -> Point:
     absent = [name for name in NEEDED if not cells[name]]
     if absent:
         raise ValueError(f"{', '.join(absent)} not given")
+    if wrong := problems(cells):
+        raise ValueError(wrong)
     cluster = cluster_of(cells, catalog.clusters)
     if cluster is None:
         raise ValueError(f"gpu={cells['gpu']} is none that we know")

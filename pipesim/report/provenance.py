@@ -51,7 +51,14 @@ def _behind(manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], say:
     for stack in priced:
         if stack == conf.get("name"):
             yield from (_own_runs(stack, chip, runs, say) for chip, runs in conf.get("own_runs", {}).items())
-        mine = [each for each in known if each["stack"] == stack] or [each for each in known if each["stack"] == base]
+        itself = [each for each in known if each["stack"] == stack]
+        mine = itself or [each for each in known if each["stack"] == base]
+        was_fitted = conf.get("own_runs") or any(each["role"] == "calibration" for each in itself)
+        if stack == conf.get("name") and base and not was_fitted:
+            yield say(
+                f"No run was fitted for stack {stack} itself: intervals count it as measured, for it is based on {base}.",
+                f"{stack} 栈本身没有用实测标定：区间把它算作测过，因为它依据 {base} 栈。",
+            )
         if mine:
             yield _evidence(stack, mine, say)
         else:

@@ -208,6 +208,10 @@ _OUTSIDE_ZH = (
     (r"mixture-of-experts runs are few", "混合专家的实测很少"),
     (r"fp8 runs are few", "fp8 的实测很少"),
     (r"the model or the number of GPUs is larger than any that was measured", "模型或 GPU 数超过所有实测"),
+    (
+        r"the sequence is longer or cut over more ranks than any that was measured",
+        "序列长度或切分序列的 rank 数超过所有实测",
+    ),
 )
 
 

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -63,19 +64,26 @@ def _stack(config: Conf, values: Mapping[str, float]) -> dict[str, Any]:
 
 
 DOUBTFUL = 0.15
-"""Mean error after fitting from which the runs can hardly be what the config says; studies of one machine are within 0.1."""
+"""Error after fitting from which the runs can hardly be what the config says; studies of one machine are within 0.1."""
 
 
-def left(fitted: Fit) -> float:
-    """Mean absolute error after the fit; from ``DOUBTFUL`` on it is no fit."""
-    return float(np.abs(np.expm1(fitted.error_after)).mean())
+def left(runs: Sequence[Run], fitted: Fit) -> float:
+    """Root mean square error after the fit, or the standard deviation of one configuration's runs where that is larger, which
+    no fit can tell apart; from ``DOUBTFUL`` on it is no fit.
+    """
+    error = float(np.sqrt(np.mean(np.expm1(fitted.error_after) ** 2)))
+    alike: dict[tuple[object, ...], list[float]] = {}
+    for run in runs:
+        alike.setdefault((run.point, run.source), []).append(math.log(run.step_time_s))
+    squares = sum(float(np.var(logs)) * len(logs) for logs in alike.values())
+    return max(error, math.sqrt(squares / max(len(runs) - len(alike), 1)))
 
 
 def own_runs(config: Conf, runs: Sequence[Run], fitted: Fit) -> dict[str, Any]:
     """How many different runs stand behind the constants, and what intervals of all of them were wider for; nothing stands
     behind a fit that is none.
     """
-    if left(fitted) > DOUBTFUL:
+    if left(runs, fitted) > DOUBTFUL:
         return {"own_runs": {}, "own_reasons": []}
     outside = [set(intervals.reasons(run.point, intervals.packaged())) for run in runs]
     return {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pipesim.calibrate import constants
 from pipesim.calibrate.fit import Fit
 from pipesim.calibrate.predict import predict
 from pipesim.calibrate.runs import Run, Runs
@@ -19,11 +20,12 @@ def page(name: str, read: Runs, fitted: Fit, warnings: Sequence[str], widths: st
     """``widths`` says how far off estimates are now, ``counted`` what the printed TFLOP/s of the runs count, if any are."""
     runs = read.runs
     said: tuple[Block, ...] = (
-        _use(name, fitted),
+        _use(name, runs, fitted),
         widths,
         _constants(fitted),
         _errors(fitted),
         *_claims("What these runs cannot tell apart", _alike(fitted)),
+        *_claims("What these runs touch and the fit left at 0", _absent(runs, fitted)),
     )
     each: tuple[Block, ...] = (_seconds(runs, fitted), *_memory(runs), *((counted,) if counted else ()))
     sections = (
@@ -41,11 +43,11 @@ def _claims(title: str, claims: Sequence[str]) -> tuple[Observations, ...]:
     return (Observations(title=title, claims=tuple(claims)),) if claims else ()
 
 
-def _use(name: str, fitted: Fit) -> str:
-    off = left(fitted)
+def _use(name: str, runs: Sequence[Run], fitted: Fit) -> str:
+    off = left(runs, fitted)
     doubt = (
-        f"The fit stays {show(off, 'percent')} off on average, which is no fit, so that no interval is narrower for it: runs of "
-        "one recipe come within a few percent. "
+        f"The runs stay {show(off, 'percent')} apart from the fit or from each other (root mean square), which is no fit, so that "
+        "no interval is narrower for it: runs of one recipe come within a few percent. "
         "Before using it, look at what is assumed below: model, cluster, parallel= and training= must be what really ran. "
         if off > DOUBTFUL
         else ""
@@ -91,6 +93,18 @@ def _errors(fitted: Fit) -> Table:
 
 def _alike(fitted: Fit) -> list[str]:
     return [f"{one} and {other} (correlation {each:+.2f})" for one, other, each in fitted.alike]
+
+
+def _absent(runs: Sequence[Run], fitted: Fit) -> list[str]:
+    names = [each.name for each in fitted.constants]
+    if len(names) < 2:  # too few runs to say more than how fast
+        return []
+    return [
+        f"{name} is 0 in the config: whatever it does in these runs, the other constants have taken. Fit it too with "
+        f"task.calibrate.constants=[{','.join([*names, name])}]"
+        for name in constants.absent([run.point for run in runs])
+        if name not in names
+    ]
 
 
 def _seconds(runs: Sequence[Run], fitted: Fit) -> Table:

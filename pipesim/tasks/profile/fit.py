@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
+from pipesim.checks import Invalid
 from pipesim.costs import collectives, topology
 from pipesim.costs.kernels import Machine, balance, gemm_s, tile_efficiency
 from pipesim.specs import ClusterSpec, CostConstants, StackSpec
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 THICK = 256
 """The side of the largest tile: products with no shorter side say what a large one reaches."""
+LARGE = 0.25
+"""Products with this share of the largest one's FLOPs are large."""
+ABSURD = 3.0
+"""A factor that the median product lies off by, from which curves are no machine's."""
 SEEN = 1e-3
 """Bytes that make a smaller share of the largest message's time say nothing of the bandwidth: it is then its least."""
 COUNTED_BYTES = 2
@@ -55,14 +60,14 @@ class Fitted:
 def fit(kernels: Kernels, messages: Sequence[Message], on: Machine, *, peak_is_known: bool) -> Fitted:
     """``on`` gives multiprocessors, the shared constants, and the peak if it is known; its efficiency is not used.
 
-    Without a known peak, on a CPU, the peak is the best product's, and the two constants that all GPUs share (start of
-    the inner loop, start of a collective) are this machine's own.
+    Without a known peak, on a CPU, the peak is the best of the largest products', and the two constants that all GPUs share
+    (start of the inner loop, start of a collective) are this machine's own.
     """
     send = line([(each.message_bytes, each.send_s) for each in messages]) if messages else None
     all_reduce = line([(each.message_bytes, each.all_reduce_s) for each in messages]) if messages else None
     largest = max(kernels.copies, key=lambda copy: copy.copied_bytes)
     hbm_bytes_per_s = 2 * largest.copied_bytes / largest.seconds
-    best = max(product.flops / product.seconds for product in kernels.products)
+    best = _best_flops_per_s(kernels.products)
     if not peak_is_known:
         on = on._replace(balance=balance(best, hbm_bytes_per_s / on.costs.hbm_efficiency))
     half_dim = _inner_half_dim(kernels.products, on)
@@ -82,6 +87,29 @@ def fit(kernels: Kernels, messages: Sequence[Message], on: Machine, *, peak_is_k
         send=send,
         all_reduce=all_reduce,
     )
+
+
+def _best_flops_per_s(products: Sequence[Product]) -> float:
+    """Of large products: a small one's seconds are few, and what disturbs them would be the peak of all."""
+    least = LARGE * max(each.flops for each in products)
+    return max(each.flops / each.seconds for each in products if each.flops >= least)
+
+
+def refuse_absurd(products: Sequence[Product], predicted_s: Sequence[float]) -> None:
+    """Raises ``Invalid`` where what was fitted does not give back what it was fitted to."""
+    fitted_to = set(_thick(products))
+    pairs = zip(products, predicted_s, strict=True)
+    off = float(
+        np.exp(np.median([abs(np.log(seconds / each.seconds)) for each, seconds in pairs if each in fitted_to]))
+    )
+    if off > ABSURD:
+        raise Invalid(
+            [
+                f"The products that were measured lie a factor of {off:.3g} (median) off what was fitted to them, more than "
+                f"{ABSURD:g}: other programs ran, or clocks changed. Nothing was written. Nearest: a quiet machine, a larger "
+                "task.profile.repeats, or larger products in task.profile.cpu.products or task.profile.cuda.products."
+            ]
+        )
 
 
 def start_s(send: Line | None, all_reduce: Line | None) -> float | None:

@@ -12,8 +12,8 @@ from pipesim.execute.profile import Device, Kernels
 from pipesim.execute.profile_links import Message
 from pipesim.specs import CostConstants
 from pipesim.tasks import Done
-from pipesim.tasks.profile.fit import Fitted, fit, machine
-from pipesim.tasks.profile.page import Told, page
+from pipesim.tasks.profile.fit import Fitted, fit, machine, products_s, refuse_absurd
+from pipesim.tasks.profile.page import ELEMENT_BYTES, Told, page
 
 Conf = Mapping[str, Any]
 
@@ -41,6 +41,7 @@ def run(config: Conf, device: Device, date: str) -> Done:
         fitted=fitted, cluster=configs.build_cluster(cluster), stack=configs.build_stack(stack), costs=costs,
         base=config["stack"]["name"],
     )  # fmt: skip
+    refuse_absurd(kernels.products, products_s(kernels.products, told.on, ELEMENT_BYTES[told.dtype]))
     files: dict[str, str | bytes] = {
         f"conf/cluster/{asked['name']}.yaml": _yaml(cluster), f"conf/stack/{asked['name']}.yaml": _yaml(stack),
     }  # fmt: skip
