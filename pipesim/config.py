@@ -101,17 +101,18 @@ def changed(config: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
         if name:
             OmegaConf.update(found, key, value)
         else:
-            found[group] = OmegaConf.merge(OmegaConf.structured(_SCHEMAS[group]), _choice(group, value, where))
+            found[group] = OmegaConf.merge(OmegaConf.structured(SCHEMAS[group]), _choice(group, value, where))
     return plain(found)
 
 
-_SCHEMAS: dict[str, Any] = dict(
+SCHEMAS: dict[str, Any] = dict(
     zip(
         LAYOUT_GROUPS,
         (ModelConf, ClusterConf, ParallelConf, TrainingConf, ScheduleConf, StackConf, CostsConf),
         strict=True,
     )
 )
+"""Of each group of a layout the keys, their types and defaults."""
 
 
 def _choice(group: str, name: Any, where: str) -> Any:
