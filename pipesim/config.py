@@ -5,10 +5,11 @@ Besides ``experiments/``, the sweeper plugin, ``compose`` and the schemas in ``d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -55,6 +56,17 @@ def register_schema() -> None:
     from hydra.core.config_store import ConfigStore
 
     ConfigStore.instance().store(name="schema", node=Config)
+
+
+def keys(schema: Any = Config) -> Iterator[str]:
+    """Every key of the config, dotted, the groups' own too, in order; what a demo has is left out."""
+    types = get_type_hints(schema)
+    for each in dataclasses.fields(schema):
+        yield each.name
+        kinds = () if get_origin(types[each.name]) is list else (types[each.name], *get_args(types[each.name]))
+        inside = next(filter(dataclasses.is_dataclass, kinds), None)
+        if inside is not None and inside is not DemoConf:
+            yield from (f"{each.name}.{key}" for key in keys(inside))
 
 
 def refuse_unknown(config: DictConfig) -> None:
