@@ -407,12 +407,14 @@ def test_a_mapping_that_is_no_shape_is_refused_with_what_it_lacks(asked: dict[st
 
 
 def test_sequences_longer_than_the_context_are_warned_of_and_learned_positions_refuse_them() -> None:
-    asked: dict[str, Any] = {"cluster": "dgx_h100", "parallel": {"t": 8, "c": 2, "d": 2}, "stack": "ideal"}
+    asked: dict[str, Any] = {"cluster": "dgx_h100", "parallel": {"t": 8, "p": 1, "c": 2, "d": 2}, "stack": "ideal"}
     longer = {"seq_length": 16384, "global_batch": 16}
     words = "training.seq_length=16384 exceeds model.context=8192, which frameworks may refuse. Nearest: model.context=16384."
     assert pipesim.estimate(model="llama3_8b", training=longer, **asked).warning == words
     assert pipesim.estimate(model="llama3_8b", training=longer | {"seq_length": 8192}, **asked).warning is None
     each = pipesim.sweep(model="llama3_8b", training=longer | {"seq_length": [8192, 16384]}, **asked)
     assert each.set_index("seq_length")["warning"].dropna().to_dict() == {16384: words}
-    with pytest.raises(ValueError, match=r"learned positions, .*Nearest: model\.context=4096, or training\.seq_length=2048"):
+    with pytest.raises(
+        ValueError, match=r"learned positions, .*Nearest: model\.context=4096, or training\.seq_length=2048"
+    ):
         pipesim.estimate(model="gpt_22b", training={"seq_length": 4096})

@@ -377,6 +377,8 @@ def test_own_files_are_those_chosen_and_those_of_their_group_that_they_name(tmp_
         (tmp_path / f"{name}.yaml").write_text(text)
     words = ["model=mine", "cluster=both", "model.layers=2", "stack=../model/other", "costs=full"]
     found = safe_config.own_files(["--config-dir", str(tmp_path), *words], words)
-    assert sorted(found) == [f"conf/{name}.yaml" for name in ("cluster/base", "cluster/both", "cluster/ours", "model/mine")]
+    assert sorted(found) == [
+        f"conf/{name}.yaml" for name in ("cluster/base", "cluster/both", "cluster/ours", "model/mine")
+    ]
     assert found["conf/model/mine.yaml"] == b"name: mine"
     assert safe_config.own_files(words, words) == {}
