@@ -127,14 +127,15 @@ def ranked(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[st
 
 
 def apart(rows: Sequence[Mapping[str, Any]], share: float | None = None) -> list[list[Mapping[str, Any]]]:
-    """Rows of a ranking, those together that are equal in GPUs, step time and memory, or differ from the first in v alone and
-    are at most ``share`` slower, else ``SAME_PACE``.
+    """Rows of a ranking, those together that are equal in GPUs, step time and memory, or differ from the first in v alone (and
+    in how many layers a stage has) and are at most ``share`` slower, else ``SAME_PACE``.
     """
     most = 1 + (SAME_PACE if share is None else share)
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     fastest: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        layout = tuple(row[name] for name in _BUT_V)
+        settings = [word for word in (row["settings"] or "").split() if not word.startswith("parallel.partition=")]
+        layout = (*(row[name] for name in _BUT_V), *settings)
         near = fastest.get(layout)
         if near is None or row["step_time_s"] > most * near[0]["step_time_s"]:
             near = found.setdefault((row["gpus"], *_figures(row)), [])
@@ -147,7 +148,7 @@ SAME_PACE = 0.01
 """Layouts that differ in v alone and in step time by no more are one in a list: what tells them is far below any error."""
 
 _BUT_V = (
-    "gpus", "t", "p", "d", "c", "e", "micro_batch", "zero", "sequence_parallel", "recompute", "schedule", "settings",
+    "gpus", "t", "p", "d", "c", "e", "micro_batch", "zero", "sequence_parallel", "recompute", "schedule",
 )  # fmt: skip
 
 MOST_TOLD = 100
