@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipesim import legality
@@ -29,7 +30,13 @@ __all__ = [
     "sweep",
 ]
 
-Choice = str | Iterable[str]
+Shape = str | Mapping[str, Any]
+"""A choice of a group by its name, or a mapping of the group's keys to values. One whose ``name`` (of ``costs`` the ``kind``)
+is that of a choice starts from it; any other must be a whole shape: every key that has no default of its own.
+"""
+
+Shapes = Shape | Iterable[str]
+"""In a sweep a mapping's values may be several too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +63,22 @@ class Estimate:
 
 
 def estimate(
-    model: str = "bloom_176b",
-    cluster: str = "jean_zay_a100",
-    parallel: str | Mapping[str, Any] | None = None,
-    training: str | Mapping[str, Any] | None = None,
-    schedule: str = "1f1b",
-    costs: str = "full",
-    stack: str | None = None,
+    model: Shape = "bloom_176b",
+    cluster: Shape = "jean_zay_a100",
+    parallel: Shape | None = None,
+    training: Shape | None = None,
+    schedule: Shape = "1f1b",
+    costs: Shape = "full",
+    stack: Shape | None = None,
     overrides: Sequence[str] = (),
+    config_dir: str | Path | None = None,
 ) -> Estimate:
-    """The estimate of one layout: names of config choices, and keys of ``parallel`` and ``training`` to change.
+    """The estimate of one layout: names of config choices, or mappings of a group's keys to values.
 
-    ``overrides`` are any others, as typed on the command line: ``["cluster.gpus=512", "model.layers=96"]``.
+    Those of ``parallel`` and ``training`` change what is there. ``dict(name="llama2_13b", layers=48)`` is that model with other
+    layers; a mapping without the name of a choice must be a whole shape: every key that has no default of its own.
+    ``overrides`` are other values, as typed on the command line: ``["cluster.gpus=512", "model.layers=96"]``; ``config_dir`` is
+    a folder of your own files, as ``--config-dir`` takes one.
 
     Raises ``ValueError`` with every broken rule; a layout that does not fit has ``fits=False`` and its ``reason``.
     """
@@ -84,6 +95,7 @@ def estimate(
         parallel=parallel,
         training=training,
         overrides=overrides,
+        config_dir=config_dir,
     )
     if axes:
         raise Invalid([f"{key} is a list: an estimate is of one layout; use pipesim.sweep." for key in axes])
@@ -96,19 +108,20 @@ def estimate(
 
 
 def sweep(
-    model: Choice = "bloom_176b",
-    cluster: Choice = "jean_zay_a100",
-    parallel: str | Mapping[str, Any] | None = None,
-    training: str | Mapping[str, Any] | None = None,
-    schedule: Choice = "1f1b",
-    costs: Choice = "full",
-    stack: Choice | None = None,
+    model: Shapes = "bloom_176b",
+    cluster: Shapes = "jean_zay_a100",
+    parallel: Shape | None = None,
+    training: Shape | None = None,
+    schedule: Shapes = "1f1b",
+    costs: Shapes = "full",
+    stack: Shapes | None = None,
     overrides: Sequence[str] = (),
+    config_dir: str | Path | None = None,
 ) -> pd.DataFrame:
     """A row for every combination: any choice and any value may be several, as a list, a range, an array or whatever can be
     walked through. Rows and columns as ``run.py -m`` writes them.
 
-    ``overrides`` as in ``estimate``: one value each.
+    Mappings, ``overrides`` (one value each) and ``config_dir`` as in ``estimate``.
     """
     from pipesim import study
     from pipesim.results.schema import frame
@@ -124,26 +137,28 @@ def sweep(
         parallel=parallel,
         training=training,
         overrides=overrides,
+        config_dir=config_dir,
     )
     return frame(study.evaluate(asked))
 
 
 def plan(
-    model: str = "bloom_176b",
-    cluster: str = "jean_zay_a100",
-    parallel: str | Mapping[str, Any] | None = None,
-    training: str | Mapping[str, Any] | None = None,
-    schedule: str = "1f1b",
-    costs: str = "full",
-    stack: str | None = None,
+    model: Shape = "bloom_176b",
+    cluster: Shape = "jean_zay_a100",
+    parallel: Shape | None = None,
+    training: Shape | None = None,
+    schedule: Shape = "1f1b",
+    costs: Shape = "full",
+    stack: Shape | None = None,
     overrides: Sequence[str] = (),
+    config_dir: str | Path | None = None,
     **asked: Any,
 ) -> pd.DataFrame:
     """The best of all layouts that fit, the best first, as rows of a sweep; none if nothing fits.
 
     ``asked`` are ``headroom`` and keys of ``task.plan``: ``objective``, ``best``, lists of ``t``, ``p``, …; what else there is
-    says ``conf/README.md``. ``parallel`` and ``schedule`` say what else a layout is, such as its ``rank_order``. Raises
-    ``ValueError`` for what cannot be asked.
+    says ``conf/README.md``. ``parallel`` and ``schedule`` say what else a layout is, such as its ``rank_order``; mappings,
+    ``overrides`` and ``config_dir`` as in ``estimate``. Raises ``ValueError`` for what cannot be asked.
     """
     from pipesim import compose
     from pipesim.plan.search import refine
@@ -160,6 +175,7 @@ def plan(
         parallel=parallel,
         training=training,
         overrides=overrides,
+        config_dir=config_dir,
         base=[
             "experiment=plan",
             *(f"{_key(name)}={compose.typed(_plain(name, value))}" for name, value in asked.items()),
@@ -174,30 +190,52 @@ def plan(
 
 
 def _asked(
-    axes: dict[str, list[Any]], overrides: Sequence[str], base: Sequence[str] = (), **choices: Any
+    axes: dict[str, list[Any]],
+    overrides: Sequence[str],
+    config_dir: str | Path | None,
+    base: Sequence[str] = (),
+    **choices: Any,
 ) -> list[Space]:
-    """Spaces of all combinations; lists become axes, except the one list that is a value: a partition.
+    """Spaces of all combinations; lists become axes, except those that are values, such as a partition.
 
     Raises ``Invalid`` for whatever cannot be composed.
     """
-    from pipesim import compose, errors
+    from pipesim import compose, errors, given
 
     _refuse(overrides, compose.is_several)
-    fixed = [*base, *overrides]
+    fixed, shapes = [*base, *overrides], dict[str, dict[str, Any]]()
     for group, choice in choices.items():
-        for key, value in _keyed(group, choice).items():
-            if _is_several(key, value):
-                axes[key] = [compose.typed(each) for each in value]
-            else:
-                fixed.append(f"{key}={compose.typed(value)}")
+        values = _keyed(group, choice)
+        axes |= {
+            key: [compose.typed(each) for each in value] for key, value in values.items() if _is_several(key, value)
+        }
+        if isinstance(choice, Mapping) and group in given.NAMES:
+            shapes[group] = {key.removeprefix(f"{group}."): value for key, value in values.items()}
+            fixed.append(f"{group}={given.GIVEN}")
+        else:
+            fixed += [f"{key}={compose.typed(value)}" for key, value in values.items() if key not in axes]
     try:
-        with compose.composer() as (make, loader):
-            return compose.expand(make, loader, fixed, axes)
+        with compose.composer(_folder(config_dir)) as (make, loader):
+            files = {
+                group: given.file_of(group, shape, loader.get_group_options(group)) for group, shape in shapes.items()
+            }
+            for key in axes:
+                group, _, name = key.partition(".")
+                files.get(group, {}).pop(name, None)
+            with given.stored(files):
+                return compose.expand(make, loader, fixed, axes)
     except Exception as error:
         message = errors.explain(error)
         if message is None:
             raise
-        raise Invalid(message.splitlines()) from None
+        raise Invalid([re.sub(rf"^\w+/{given.GIVEN}\.yaml: ", "", line) for line in message.splitlines()]) from None
+
+
+def _folder(config_dir: str | Path | None) -> Path | None:
+    folder = None if config_dir is None else Path(config_dir).expanduser().resolve()
+    if folder is not None and not folder.is_dir():
+        raise Invalid([f"config_dir={str(config_dir)!r} is no folder."])
+    return folder
 
 
 def _refuse(overrides: Sequence[str], is_several: Callable[[str], bool]) -> None:
@@ -247,5 +285,7 @@ def _is_several(key: str, value: Any) -> bool:
         return False
     if not len(value):
         raise Invalid([f"{key} has no values: give at least one."])
+    if key in ("cluster.parts", "stack.own_reasons"):
+        return any(isinstance(each, list) for each in value)
     one = key in ("parallel.partition", "training.recompute_layers")
     return not one or any(not isinstance(each, int) for each in value)

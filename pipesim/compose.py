@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipesim import config, errors
+from pipesim import config, errors, safe_config
 from pipesim.checks import Invalid
 from pipesim.expand import Compose
 from pipesim.expand import expand as expand
@@ -39,17 +39,22 @@ class Asked(NamedTuple):
 
 
 @contextmanager
-def composer() -> Iterator[tuple[Compose, ConfigLoader]]:
-    """Hydra outside its command line: ``compose(overrides)`` gives what ``run.py`` would get."""
+def composer(folder: Path | None = None) -> Iterator[tuple[Compose, ConfigLoader]]:
+    """Hydra outside its command line: ``compose(overrides)`` gives what ``run.py`` would get, with ``--config-dir`` if a
+    ``folder`` is given.
+    """
     from hydra import compose, initialize_config_dir
+    from hydra._internal.config_repository import ConfigRepository
     from hydra.core.global_hydra import GlobalHydra
 
     config.register_schema()
     with initialize_config_dir(config_dir=str(config.CONF_DIR), version_base=VERSION_BASE):
-        yield (
-            lambda overrides: compose("config", overrides, return_hydra_config=True),
-            GlobalHydra.instance().config_loader(),
-        )
+        loader: Any = GlobalHydra.instance().config_loader()
+        if folder is not None:
+            safe_config.refuse_unsafe_files(folder)
+            loader.get_search_path().prepend("command-line", str(folder), "schema")
+            loader.repository = ConfigRepository(loader.get_search_path())
+        yield lambda overrides: compose("config", overrides, return_hydra_config=True), loader
 
 
 WITH_VALUE = (

@@ -5,10 +5,11 @@ Besides ``experiments/``, the sweeper plugin, ``compose`` and the schemas in ``d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -57,6 +58,17 @@ def register_schema() -> None:
     ConfigStore.instance().store(name="schema", node=Config)
 
 
+def keys(schema: Any = Config) -> Iterator[str]:
+    """Every key of the config, dotted, the groups' own too, in order; what a demo has is left out."""
+    types = get_type_hints(schema)
+    for each in dataclasses.fields(schema):
+        yield each.name
+        kinds = () if get_origin(types[each.name]) is list else (types[each.name], *get_args(types[each.name]))
+        inside = next(filter(dataclasses.is_dataclass, kinds), None)
+        if inside is not None and inside is not DemoConf:
+            yield from (f"{each.name}.{key}" for key in keys(inside))
+
+
 def refuse_unknown(config: DictConfig) -> None:
     """Raises OmegaConf's key error for keys that the schema lacks, which ``+key=value`` can add."""
     own = {key: value for key, value in OmegaConf.to_container(config).items() if key != "hydra"}  # type: ignore[union-attr]
@@ -101,17 +113,18 @@ def changed(config: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
         if name:
             OmegaConf.update(found, key, value)
         else:
-            found[group] = OmegaConf.merge(OmegaConf.structured(_SCHEMAS[group]), _choice(group, value, where))
+            found[group] = OmegaConf.merge(OmegaConf.structured(SCHEMAS[group]), _choice(group, value, where))
     return plain(found)
 
 
-_SCHEMAS: dict[str, Any] = dict(
+SCHEMAS: dict[str, Any] = dict(
     zip(
         LAYOUT_GROUPS,
         (ModelConf, ClusterConf, ParallelConf, TrainingConf, ScheduleConf, StackConf, CostsConf),
         strict=True,
     )
 )
+"""Of each group of a layout the keys, their types and defaults."""
 
 
 def _choice(group: str, name: Any, where: str) -> Any:

@@ -129,7 +129,7 @@ def _config_key(error: Any, typed: Sequence[str]) -> str:
     fields = [field.name for field in dataclasses.fields(schema)] if schema else []
     last = key.rsplit(".", 1)[-1]
     if fields and last not in fields:
-        return f"{key} is no key of the config; there are: {', '.join(fields)}.{suggest(last, fields)}"
+        return f"{key} is no key of the config; there are: {', '.join(fields)}.{_ending(key) or suggest(last, fields)}"
     said = str(error.msg or error).splitlines()[0]
     if odd := re.fullmatch(
         r"Value (.+) (?:of type '\w+' could not be converted to|is not a valid) (\w+)(?: .*)?", said
@@ -141,6 +141,17 @@ def _config_key(error: Any, typed: Sequence[str]) -> str:
     given = next((word.partition("=")[2] for word in typed if word.partition("=")[0].lstrip("+") == key), "")
     return f"{key}={given} {words}".replace("KEY", key).replace("VALUE", given)
 
+
+def _ending(word: str) -> str:
+    """Where a word alone is the last part of longer keys, the shortest of those as the nearest."""
+    from pipesim.config import keys
+
+    longer = sorted((key for key in keys() if key.endswith(f".{word}")), key=lambda key: key.count("."))
+    return f" Nearest: {' or '.join(longer[:MOST_NEAR])}." if longer else ""
+
+
+MOST_NEAR = 3
+"""Keys that are told as the nearest."""
 
 _TYPES = {
     r"Invalid value assigned: \w+ is not a ListConfig|Cannot merge DictConfig with ListConfig": "must be a list, in brackets even "
@@ -176,4 +187,6 @@ def _hydra(message: str) -> str:
     first = message.strip().splitlines()
     groups = [field.name for field in dataclasses.fields(Config)] + ["experiment"]
     named = message.split("'")[1] if "Could not override '" in message or "Could not find '" in message else ""
-    return " ".join(line.strip() for line in first if line.strip()) + (suggest(named, groups) if named else "")
+    return " ".join(line.strip() for line in first if line.strip()) + (
+        _ending(named) or suggest(named, groups) if named else ""
+    )

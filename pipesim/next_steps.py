@@ -126,7 +126,7 @@ def _after_task(
     if read:
         flags, asked = ["--config-dir", _near(folder / "conf")], list(read)
         yield "the same, with every table of a layout", _run([*flags, *asked])
-    if fitted := _fitted(folder) if name in ("calibrate", "profile") else []:
+    if fitted := _fitted(folder, config["task"][name]["name"]) if name in ("calibrate", "profile") else []:
         groups = tuple(f"{word.partition('=')[0]}=" for word in fitted)
         kept = [word for word in asked if not word.startswith(("measurements=", *groups))]
         flags, asked = ["--config-dir", _near(folder / "conf")], [*kept, *fitted]
@@ -136,9 +136,9 @@ def _after_task(
             yield ON_A_LAYOUT[task], _run([*flags, f"experiment={task}", *asked])
 
 
-def _fitted(folder: Path) -> list[str]:
-    """The words that choose the constants that a calibration or a profile wrote."""
-    return [f"{path.parent.name}={path.stem}" for path in sorted((folder / "conf").glob("*/*.yaml"))]
+def _fitted(folder: Path, name: str) -> list[str]:
+    """The words that choose the constants that a calibration or a profile wrote under this name."""
+    return [f"{path.parent.name}={name}" for path in sorted((folder / "conf").glob(f"*/{name}.yaml"))]
 
 
 def _commands(

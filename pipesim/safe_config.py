@@ -48,6 +48,24 @@ def own_configs(arguments: Sequence[str]) -> list[str]:
     return [] if folder is None else ["--config-dir", folder]
 
 
+def own_files(arguments: Sequence[str], overrides: Sequence[str]) -> dict[str, bytes]:
+    """The user's own files that overrides choose, and those of their groups that they name: ``conf/GROUP/NAME.yaml`` -> bytes.
+
+    ``arguments`` are a command line, whose ``--config-dir`` has been found safe.
+    """
+    folder, found = Path(own[1]) if (own := own_configs(arguments)) else None, dict[str, bytes]()
+    waiting = [word.partition("=")[::2] for word in overrides] if folder is not None else []
+    while waiting:
+        group, name = waiting.pop()
+        key = f"conf/{group}/{name}.yaml"
+        path = (folder or Path()) / group / f"{name}.yaml"
+        if key in found or not re.fullmatch(r"\w+/[\w.-]+", f"{group}/{name}") or not path.is_file():
+            continue
+        found[key] = path.read_bytes()
+        waiting += [(group, each) for _, each in _values(yaml.safe_load(found[key])) if isinstance(each, str)]
+    return found
+
+
 def refuse_unsafe(arguments: Sequence[str]) -> None:
     """Raises ``Invalid`` for a command line, without the program's name, that could do more than choose values."""
     from hydra._internal.utils import get_args_parser

@@ -72,6 +72,8 @@ def run(spaces: Sequence[Space], overrides: Sequence[str], swept: bool) -> Path 
     elif kind == "task":
         done = tasks.run(first)
         document, rows, files, read = done.document, done.rows, done.files, done.words
+        if any(name.startswith("conf/") for name in files):  # which is a folder of its own, with all that was chosen
+            files = {**safe_config.own_files(sys.argv[1:], overrides), **files}
         if done.measured:
             point_id = sweeping.point_id(spaces)
             rows, took = [{**rows[0], "point_id": point_id}], [{**done.measured, "point_id": point_id}]

@@ -153,6 +153,8 @@ def test_every_broken_rule_reaches_the_caller_at_once() -> None:
         ({"parallel": {"tt": 2}}, "parallel.tt"),
         ({"training": {"micro_batches": 2}}, "micro_batch"),
         ({"parallel": {"t": "four"}}, "parallel.t"),
+        ({"overrides": ["seq_length=4096"]}, "Nearest: training.seq_length."),
+        ({"overrides": ["+gpus=4"]}, "Nearest: cluster.gpus or task.plan.gpus."),
         ({"parallel": {"t": 2.5}}, "parallel.t"),
     ],
 )
@@ -325,3 +327,94 @@ def test_what_cannot_be_asked_is_refused_without_a_word_of_the_insides(asked: di
     assert "\n" not in str(error.value)
     assert error.value.__cause__ is None
     assert error.value.__context__ is None or error.value.__suppress_context__
+
+
+LLAMA = {"name": "llama2_13b"}
+SIZES: dict[str, Any] = {
+    "parallel": {"t": 4, "p": 4, "d": 4}, "cluster": "dgx_a100", "training": {"global_batch": 64},
+}  # fmt: skip
+OWN = {"name": "mine", "layers": 40, "hidden": 5120, "heads": 40, "vocab": 32000, "context": 4096}
+
+
+def test_a_mapping_that_names_a_choice_starts_from_it() -> None:
+    named = pipesim.estimate(model="llama2_13b", **SIZES)
+    assert pipesim.estimate(model=LLAMA, **SIZES).row == named.row
+    deeper = pipesim.sweep(model=LLAMA | {"layers": [40, 48]}, **SIZES)
+    assert deeper["step_time_s"].min() == named.step_time_s < deeper["step_time_s"].max()
+    h100 = {"name": "dgx_h100", "gpus": 64}
+    sized = pipesim.estimate(cluster="dgx_h100", overrides=["cluster.gpus=64"], parallel={"t": 4, "p": 4})
+    assert pipesim.estimate(cluster=h100, parallel={"t": 4, "p": 4}).row == sized.row
+    changed: dict[str, Any] = {
+        "stack": {"name": "megatron_lm", "slack": 0.1}, "costs": {"kind": "full", "flops": "causal"},
+    }  # fmt: skip
+    same = ["stack.slack=0.1", "costs.flops=causal"]
+    assert pipesim.estimate(**changed).row == pipesim.estimate(stack="megatron_lm", overrides=same).row
+
+
+def test_a_mapping_of_another_name_is_a_whole_shape_with_the_usual_defaults(tmp_path: Path) -> None:
+    own = pipesim.estimate(model=OWN, **SIZES)
+    assert own.model == "mine"
+    assert own.step_time_s != pipesim.estimate(model="llama2_13b", **SIZES).step_time_s  # which is gated
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "other.yaml").write_text("".join(f"{key}: {value}\n" for key, value in OWN.items()))
+    assert pipesim.estimate(model="other", config_dir=tmp_path, **SIZES).row == own.row
+    deeper = pipesim.sweep(model={"name": "other", "layers": [40, 44]}, config_dir=str(tmp_path), **SIZES)
+    assert deeper["step_time_s"].min() == own.step_time_s
+    with pytest.raises(ValueError, match=r"model=other is no choice; there are: bloom_176b, .*toy\."):
+        pipesim.estimate(model="other")
+
+
+def test_a_cluster_of_parts_is_a_mapping_too() -> None:
+    parts = [{"cluster": "dgx_a100", "nodes": 2}, {"cluster": "dgx_h100", "nodes": 2}]
+    mixed = {"name": "mixed", "parts": parts, "between_gb_per_s": 50, "between_latency_us": 20}
+    assert pipesim.estimate(cluster=mixed, parallel={"t": 4, "p": 4}).gpus == 32
+
+
+def test_a_plan_takes_mappings_as_an_estimate_does() -> None:
+    few = {"name": "dgx_h100", "gpus": 16}
+    (best,) = pipesim.plan(model=LLAMA, cluster=few, best=1, t=[8], p=[1, 2]).to_dict("records")
+    named = pipesim.plan(model="llama2_13b", cluster="dgx_h100", overrides=["cluster.gpus=16"], best=1, t=[8], p=[1, 2])
+    assert best["step_time_s"] == named["step_time_s"][0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (
+            {"model": {"layers": 48}},
+            r"^model has no name to start from, .* lacks name, hidden, heads, vocab, context\.",
+        ),
+        (
+            {"model": {"name": "llama13b"}},
+            r"^model\.name=llama13b is no choice .* lacks layers, .* Nearest: llama2_13b",
+        ),
+        ({"model": OWN | {"hiden": 3}}, r"^model\.hiden is no key .* Nearest: hidden\."),
+        ({"model": OWN | {"layers": "forty"}}, r"^model\.layers='forty' must be a whole number"),
+        ({"model": LLAMA | {"defaults": ["toy"]}}, r"^model\.defaults is no key"),
+        ({"model": {"name": ["toy", "llama2_7b"]}}, r"model\.name=.* must be one word"),
+        ({"cluster": {"name": "mine", "gpus": 64}}, r"cluster\.name=mine is no choice .* lacks chip, gpus_per_node"),
+        ({"stack": {"slack": 0.1}}, r"stack has no name .* lacks name, gemm_efficiency\. Choices are: aleph_alpha, "),
+        ({"costs": {"flops": "causal"}}, r"costs has no kind .* Choices are: full, lecture\."),
+        ({"config_dir": "/no/such"}, r"^config_dir='/no/such' is no folder\."),
+    ],
+)
+def test_a_mapping_that_is_no_shape_is_refused_with_what_it_lacks(asked: dict[str, Any], words: str) -> None:
+    for ask in (pipesim.estimate, pipesim.sweep, pipesim.plan):
+        with pytest.raises(ValueError, match=words) as error:
+            ask(**asked)
+        assert "\n" not in str(error.value)
+        assert "_given_" not in str(error.value)
+
+
+def test_sequences_longer_than_the_context_are_warned_of_and_learned_positions_refuse_them() -> None:
+    asked: dict[str, Any] = {"cluster": "dgx_h100", "parallel": {"t": 8, "p": 1, "c": 2, "d": 2}, "stack": "ideal"}
+    longer = {"seq_length": 16384, "global_batch": 16}
+    words = "training.seq_length=16384 exceeds model.context=8192, which frameworks may refuse. Nearest: model.context=16384."
+    assert pipesim.estimate(model="llama3_8b", training=longer, **asked).warning == words
+    assert pipesim.estimate(model="llama3_8b", training=longer | {"seq_length": 8192}, **asked).warning is None
+    each = pipesim.sweep(model="llama3_8b", training=longer | {"seq_length": [8192, 16384]}, **asked)
+    assert each.set_index("seq_length")["warning"].dropna().to_dict() == {16384: words}
+    with pytest.raises(
+        ValueError, match=r"learned positions, .*Nearest: model\.context=4096, or training\.seq_length=2048"
+    ):
+        pipesim.estimate(model="gpt_22b", training={"seq_length": 4096})

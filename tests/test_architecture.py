@@ -67,9 +67,10 @@ ALLOWED: dict[str, set[str]] = {
     "swept": {"plan.asked.space", "point_id"},
     "expand": {"checks", "config", "errors", "plan.asked.axes", "plan.asked.space"},
     "compose": {
-        "checks", "config", "errors", "specs", "schedules", "expand", "plan.asked.axes", "plan.asked.names", "plan.asked.space",
-        "plan.keep",
+        "checks", "config", "errors", "safe_config", "specs", "schedules", "expand", "plan.asked.axes", "plan.asked.names",
+        "plan.asked.space", "plan.keep",
     },
+    "given": {"checks", "config", "cluster_parts", "schedules"},
     "progress": set(),
     "helping": set(),
     "next_steps": {"report.say", "report.command"},
@@ -86,8 +87,8 @@ ALLOWED: dict[str, set[str]] = {
     "fitting": {"config", "legality", "estimate", "plan"},
     "comparing": {"checks", "config", "report", "results"},
     "api": {
-        "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "study",
-        "plan.asked.space", "plan.search.refine",
+        "checks", "specs", "schedules", "simulate", "legality", "estimate", "results", "config", "errors", "compose", "given",
+        "study", "plan.asked.space", "plan.search.refine",
     },
     "__init__": {"api"},
     "hydra_plugins": {"checks", "specs", "compose", "expand", "study", "config", "errors"},
@@ -108,7 +109,7 @@ KNOW_TORCH = {"execute", "toy"}
 
 KNOW_HYDRA = {
     "safe_config", "config", "demo_config", "grid_config", "spec_config", "plan_config", "study_config", "task_config",
-    "compose", "expand", "errors",
+    "compose", "expand", "errors", "given",
     "hydra_plugins",
 }  # fmt: skip
 

@@ -52,6 +52,7 @@ COMMANDS = {
     "an unknown key": (["foo=1"], ["foo is no key", "parallel", "training"]),
     "an added key": (["+foo=1"], ["foo is no key", "parallel", "training"]),
     "a misspelt key": (["training.micro_bach=1"], ["training.micro_bach", "Nearest: micro_batch"]),
+    "a key without its group": (["seq_length=32768"], ["seq_length is no key", "Nearest: training.seq_length."]),
     "a misspelt group": (["modle=bloom_176b"], ["modle", "cluster", "Nearest: model"]),
     "a misspelt choice": (["model=blom_176b"], ["model=blom_176b", "toy", "Nearest: bloom_176b"]),
     "a word for a number": (["parallel.t=abc"], ["parallel.t", "'abc'", "must be a whole number."]),

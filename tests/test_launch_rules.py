@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from points import composed, point
 
-from pipesim import legality
+from pipesim import launch, legality
+from pipesim.checks import Invalid
 from pipesim.launch import rules
 from pipesim.launch.number_rules import numbers_of
 
@@ -126,3 +127,9 @@ def test_columns_say_what_each_point_says(stack: str, changes: dict[str, object]
         )
     columns = {key: np.array([numbers_of(each)[key] for each in drawn]) for key in numbers_of(base)}
     assert rules.allowed(like, columns).tolist() == [rules.problems(each) == [] for each in drawn]
+
+
+def test_megatron_names_the_context_first_where_sequences_exceed_it() -> None:
+    """arguments.py asserts seq_length <= max_position_embeddings."""
+    with pytest.raises(Invalid, match=r"Nearest: model\.context=16384, or training\.seq_length=8192\."):
+        launch.write(legality.resolve(point(*LLAMA, "stack=megatron_lm", "training.seq_length=16384")))

@@ -195,8 +195,9 @@ def test_after_a_calibration_the_next_command_asks_with_what_was_fitted(tmp_path
     for group in ("stack", "cluster"):
         (tmp_path / "conf" / group).mkdir(parents=True)
         (tmp_path / "conf" / group / "mine.yaml").touch()
+    (tmp_path / "conf" / "cluster" / "ours.yaml").touch()  # a copy, which was chosen and not fitted
     words = ["experiment=calibrate", "measurements=runs.csv", "model=llama3_8b", "stack=megatron_lm"]
-    conf = {"task": {"calibrate": {}}, "stack": {"framework": None}, "parallel": {"p": 1}}
+    conf = {"task": {"calibrate": {"name": "mine"}}, "stack": {"framework": None}, "parallel": {"p": 1}}
     about = {"kind": "task", "overrides": words, "config": conf}
     found = [command for _, command in next_steps.commands(about, None, tmp_path, english)]
     run, chosen = f"python experiments/run.py --config-dir {tmp_path}/conf", "model=llama3_8b cluster=mine stack=mine"

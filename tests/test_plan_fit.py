@@ -130,7 +130,9 @@ def test_more_virtual_stages_make_an_interleaved_pipeline_fit() -> None:
     # the embedding is a unit of its own, so stage 0 has a layer less than 4 of 80 / 20
     assert other["activation_bytes"] < first["activation_bytes"]
     between = (first["memory_bytes"] + other["memory_bytes"]) / 2e9
-    answer = fit(with_values(plain(*asked, "training.global_batch=64"), {"cluster.memory_gb": between, "headroom": 0.0}))
+    answer = fit(
+        with_values(plain(*asked, "training.global_batch=64"), {"cluster.memory_gb": between, "headroom": 0.0})
+    )
     assert answer is not None
     assert settings(answer, "v")["parallel.v"] > 5
 

@@ -366,3 +366,19 @@ def test_a_manifest_holds_nothing_of_the_environment(monkeypatch, tmp_path):
         about = manifest.about("layout", [], config.plain(make([])))
     assert "s3cr3t-value" not in manifest.complete(about, tmp_path)
     assert json.loads(manifest.complete(about, tmp_path))["kind"] == "layout"
+
+
+def test_own_files_are_those_chosen_and_those_of_their_group_that_they_name(tmp_path):
+    for name, text in {
+        "model/mine": "name: mine", "model/other": "name: other", "cluster/both": "parts: [{cluster: ours, nodes: 2}]",
+        "cluster/ours": "defaults: [base, _self_]", "cluster/base": "name: base", "stack/base": "name: base",
+    }.items():  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    words = ["model=mine", "cluster=both", "model.layers=2", "stack=../model/other", "costs=full"]
+    found = safe_config.own_files(["--config-dir", str(tmp_path), *words], words)
+    assert sorted(found) == [
+        f"conf/{name}.yaml" for name in ("cluster/base", "cluster/both", "cluster/ours", "model/mine")
+    ]
+    assert found["conf/model/mine.yaml"] == b"name: mine"
+    assert safe_config.own_files(words, words) == {}

@@ -32,7 +32,8 @@ def write(point: Point) -> Script:
     if values["training.seq_length"] > values["model.context"]:
         problems.append(
             f"training.seq_length={values['training.seq_length']} exceeds --max-position-embeddings, model.context="
-            f"{values['model.context']}. Nearest: {values['model.context']}."
+            f"{values['model.context']}. Nearest: model.context={values['training.seq_length']}, or training.seq_length="
+            f"{values['model.context']}."
         )
     if problems:
         raise Invalid([f"Megatron-LM: {problem}" for problem in problems])

@@ -277,7 +277,7 @@ def _training(point: Point) -> list[str]:
     if point.model.positions == "learned" and _seq_length(point) > point.model.context:
         problems.append(
             f"training.seq_length={_seq_length(point)} exceeds the learned positions, model.context={point.model.context}. "
-            f"Nearest: {point.model.context}."
+            f"Nearest: model.context={_seq_length(point)}, or training.seq_length={point.model.context}."
         )
     return problems
 

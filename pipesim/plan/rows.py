@@ -233,7 +233,7 @@ def _gigabytes(size: float) -> str:
 
 
 def _warnings(points: Points, batch: Batch) -> NDArray[np.object_]:
-    """What is unwise of each point's schedule and placement, and what the framework of its stack cannot run."""
+    """What is unwise of each point's schedule, placement and length, and what the framework of its stack cannot run."""
     like = points.like
     shape_of = points.shape_of[points.cell_of]
     first, which = distinct([shape_of, points.num_microbatches])
@@ -242,11 +242,29 @@ def _warnings(points: Points, batch: Batch) -> NDArray[np.object_]:
     said = [np.array([*unwise, None], object)[which]]
     if "unwise" in batch.placed:
         said.append(_objects([*batch.placed["unwise"]]))
+    if (long := _too_long(points)) is not None:
+        said.append(long)
     if (refused := _refused(points)) is not None:
         said.append(refused)
     if len(said) == 1:
         return said[0]
     return _objects([" ".join(filter(None, each)) or None for each in zip(*said, strict=True)])
+
+
+def _too_long(points: Points) -> NDArray[np.object_] | None:
+    """Of each point whether its sequences are longer than the model's context; None where none are."""
+    lengths, context = np.reshape(points.cut.seq_length, -1).astype(np.int64)[points.cell_of], points.like.model.context
+    if not (lengths > context).any():
+        return None
+    return _objects(
+        [
+            f"training.seq_length={length} exceeds model.context={context}, which frameworks may refuse. Nearest: "
+            f"model.context={length}."
+            if length > context
+            else None
+            for length in lengths.tolist()
+        ]
+    )
 
 
 def _refused(points: Points) -> NDArray[np.object_] | None:

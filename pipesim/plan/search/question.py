@@ -126,13 +126,30 @@ def ranked(config: Config, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[st
     return [row for row in order if value(config, row) < math.inf]
 
 
-def apart(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Rows of a ranking, those together that are equal in GPUs, step time and memory."""
+def apart(rows: Sequence[Mapping[str, Any]], share: float | None = None) -> list[list[Mapping[str, Any]]]:
+    """Rows of a ranking, those together that are equal in GPUs, step time and memory, or differ from the first in v alone (and
+    in how many layers a stage has) and are at most ``share`` slower, else ``SAME_PACE``.
+    """
+    most = 1 + (SAME_PACE if share is None else share)
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    fastest: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        found.setdefault((row["gpus"], *_figures(row)), []).append(row)
+        settings = [word for word in (row["settings"] or "").split() if not word.startswith("parallel.partition=")]
+        layout = (*(row[name] for name in _BUT_V), *settings)
+        near = fastest.get(layout)
+        if near is None or row["step_time_s"] > most * near[0]["step_time_s"]:
+            near = found.setdefault((row["gpus"], *_figures(row)), [])
+            fastest[layout] = near
+        near.append(row)
     return list(found.values())
 
+
+SAME_PACE = 0.01
+"""Layouts that differ in v alone and in step time by no more are one in a list: what tells them is far below any error."""
+
+_BUT_V = (
+    "gpus", "t", "p", "d", "c", "e", "micro_batch", "zero", "sequence_parallel", "recompute", "schedule",
+)  # fmt: skip
 
 MOST_TOLD = 100
 """Layouts of which a report tells how likely each is the best."""

@@ -29,7 +29,7 @@ def refined(table: pa.Table, config: Config) -> pa.Table:
     """The table of a plan with some of its layouts placed and divided anew, where that is faster: twice as many as
     ``task.plan.best``, those that were fastest if stages could be equal.
     """
-    rows = [same[0] for same in question.apart(question.ranked(config, table.to_pylist()))]
+    rows = [same[0] for same in question.apart(question.ranked(config, table.to_pylist()), share=0)]
     rows = sorted(rows, key=lambda row: row["step_time_s"] - row["imbalance_s"])[: 2 * config["task"]["plan"]["best"]]
     faster = {row["point_id"]: found for row in rows if (found := _refined(row, config)) is not None}
     rest = table.filter(pc.invert(pc.is_in(table["point_id"], pa.array(list(faster), pa.string()))))
@@ -87,4 +87,5 @@ def ranked_rows(config: Config) -> list[schema.Row]:
     starts = range(0, total(spaces), PLAN_PART)
     tables = [best.best([*cut(spaces, start, start + PLAN_PART)], wanted)[0] for start in starts]
     rows = refined(best.thinned(schema.sorted_table(pa.concat_tables(tables)), wanted), config).to_pylist()
-    return [dict(row) for row in question.ranked(config, rows)[: config["task"]["plan"]["best"]]]
+    same = question.apart(question.ranked(config, rows))
+    return [dict(each[0]) for each in same[: config["task"]["plan"]["best"]]]

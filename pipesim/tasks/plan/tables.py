@@ -30,10 +30,11 @@ def ranking(config: Mapping[str, Any], same: Sequence[Sequence[Row]], sure: Stab
     sign = -1 if objective == "tokens_per_s_per_gpu" else 1
     best = [each[0] for each in same]
     first = best[0]["step_time_s"]
+    doubtful = not all(map(_is_sure, best))
     columns = (
         Column(title="#", kind="count"),
         Column(title="layout"),
-        *((Column(title="and equal"),) if any(len(each) > 1 for each in same) else ()),
+        *((Column(title="and as fast"),) if any(len(each) > 1 for each in same) else ()),
         *((Column(title="GPUs", kind="count"),) if len(question.gpu_counts(config)) > 1 else ()),
         Column(title="step", kind="seconds"),
         Column(title="9 in 10 from", kind="seconds"),
@@ -42,6 +43,7 @@ def ranking(config: Mapping[str, Any], same: Sequence[Sequence[Row]], sure: Stab
         Column(title="slower", kind="percent"),
         *((Column(title="truly best", kind="percent"),) if chances else ()),
         Column(title="memory", kind="bytes"),
+        *((Column(title="fits"),) if doubtful else ()),
         Column(title="largest part of it"),
         Column(title="MFU", kind="percent"),
         Column(title="bound by"),
@@ -59,6 +61,7 @@ def ranking(config: Mapping[str, Any], same: Sequence[Sequence[Row]], sure: Stab
             row["step_time_s"] / first - 1,
             *((chances[place - 1],) if chances else ()),
             row["memory_bytes"],
+            *(("surely" if _is_sure(row) else "may not fit",) if doubtful else ()),
             _mostly(row),
             row["mfu"],
             VERDICT_WORDS[row["verdict"]][0],
@@ -66,21 +69,35 @@ def ranking(config: Mapping[str, Any], same: Sequence[Sequence[Row]], sure: Stab
         for place, row in enumerate(best, 1)
     )
     free = show(headroom.of(config), "percent")
-    names = f"SP: sequence parallelism; {REFINED_WORDS}."
-    note = f"{names} Memory is the heaviest rank's; {free} of a GPU's is kept free (headroom)." + (
-        " Truly best: how likely no other is faster per GPU, from how far measured runs differ from what was predicted of them; "
-        "layouts that are much alike share a chance."
-        if chances
-        else ""
-    )
+    note = f"SP: sequence parallelism; {REFINED_WORDS}. Memory is the heaviest rank's; {free} of a GPU's is kept free (headroom)."
+    if doubtful:
+        note += " May not fit: memory's 9 in 10 interval passes a GPU's."
+    if any(len(each) > 1 for each in same):
+        note += (
+            " And as fast: the same time and memory, or another v alone and at most "
+            f"{show(question.SAME_PACE, 'percent')} slower."
+        )
+    if chances:
+        note += (
+            " Truly best: how likely no other is faster per GPU, from how far measured runs differ from what was predicted of "
+            "them; layouts that are much alike share a chance."
+        )
     return Table(title="Layouts", columns=columns, rows=rows, emphasis=frozenset({0}), note=note)
 
 
 def _equals(same: Sequence[Row]) -> str:
-    """What tells the others that are as fast and as large."""
+    """What tells the others that are as fast: every v, then the rest."""
     first, names = same[0], ("t", "p", "d", "c", "e", "v", "micro_batch", "zero", "recompute", "schedule")
-    told = [[f"{name}={row[name]}" for name in names if row[name] != first[name]] for row in same[1:]]
-    return "; ".join(" ".join(each) for each in told[:2]) + ("; …" if len(told) > 2 else "")
+    told = [{name: row[name] for name in names if row[name] != first[name]} for row in same[1:]]
+    stages = sorted(each["v"] for each in told if each.keys() == {"v"})
+    rest = [" ".join(f"{name}={value}" for name, value in each.items()) for each in told if each.keys() != {"v"}]
+    shown = [f"v={', '.join(map(str, stages))}"] * bool(stages) + rest[:2]
+    return "; ".join(filter(None, shown)) + ("; …" if len(rest) > 2 else "")
+
+
+def _is_sure(row: Row) -> bool:
+    """Whether all of the memory's interval fits."""
+    return bool(row["memory_hi_bytes"] <= row["memory_limit_bytes"])
 
 
 def _mostly(row: Row) -> str:
