@@ -22,10 +22,10 @@ WORDS = {
     ONE_RUN: "step time, mean error after one own run",
     REGRET: "regret of the layout chosen, mean",
     MEMORY: "memory, mean error",
-    OOM: "out of memory or not, 1 less balanced accuracy",
-    OOM_FAR: f"out of memory or not, likewise, outside {100 * summary.NEAR:g} % of the capacity",
-    COVERED_TIME: f"step time, off from {100 * COVERAGE:g} % inside the interval",
-    COVERED_MEMORY: f"memory, off from {100 * COVERAGE:g} % inside the interval",
+    OOM: "fits or not, share judged wrongly",
+    OOM_FAR: f"fits or not, share judged wrongly beyond {100 * summary.NEAR:g} % of the capacity",
+    COVERED_TIME: f"step time, how far the share inside its interval is from {100 * COVERAGE:g} %",
+    COVERED_MEMORY: f"memory, how far the share inside its interval is from {100 * COVERAGE:g} %",
 }
 
 A100_MEAN, DEV_WORST, DEV = "sources on A100, mean", "dev, the worst source of five rows or more", "dev"

@@ -111,7 +111,7 @@ def _claim(score: summary.Score) -> str:
     text = f"step times are off by {plain} on average, {scaled} after one factor"
     if score.regret.groups:
         text += f"; the layout chosen by prediction is {show(score.regret.mean, 'percent')} slower than the best"
-    return f"{text} ({score.plain.rows:,} rows)."
+    return f"{text} ({score.plain.rows:,} row{'s' * (score.plain.rows > 1)})."
 
 
 def _chart(validation: Validation, subsets: list[Subset]) -> list[Chart]:
