@@ -49,6 +49,8 @@ def changed(asked: Point, key: str, value: Any) -> Point:
     group, _, name = key.rpartition(".")
     if group == "training":
         return dataclasses.replace(asked, training=dataclasses.replace(asked.training, **{name: value}))
+    if group == "model":
+        return dataclasses.replace(asked, model=dataclasses.replace(asked.model, **{name: value}))
     if key == "schedule.name":
         return dataclasses.replace(asked, schedule=value)
     return dataclasses.replace(asked, layout=dataclasses.replace(asked.layout, **{name: value}))

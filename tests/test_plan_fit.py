@@ -97,11 +97,15 @@ def test_a_layout_that_fits_or_breaks_a_rule_needs_no_way_out() -> None:
 
 @pytest.mark.slow
 def test_what_the_framework_cannot_run_is_no_way_out() -> None:
-    """Megatron-DeepSpeed refuses ZeRO 2 and 3 beside a pipeline and has neither other schedules nor context parallelism."""
-    free = with_values(plain("parallel.t=2"), {"stack.framework": None})
+    """nanotron divides the optimizer alone, ZeRO-1."""
+    asked = (
+        "model=llama2_13b", "cluster=dgx_a100", "cluster.gpus=8", "parallel=one_gpu", "parallel.d=8", "parallel.zero=1",
+        "stack=nanotron", "training=megatron", "training.recompute=full", "training.global_batch=64",
+    )  # fmt: skip
+    free = with_values(plain(*asked), {"stack.framework": None})
     answer = fit(free)
     assert answer is not None
-    more = {each.kinds for each in answer.changes} - {each.kinds for each in found("parallel.t=2").changes}
+    more = {each.kinds for each in answer.changes} - {each.kinds for each in found(*asked).changes}
     assert ("zero",) in more
     assert settings(answer, "zero") == {"parallel.zero": 2}
 

@@ -149,7 +149,7 @@ def test_every_objective_ranks_as_asking_each_layout_does(composed, objective, w
 @pytest.mark.parametrize(
     "words",
     [
-        ("stack=torchtitan", "cluster=dgx_h100", "cluster.gpus=4"),
+        ("stack=torchtitan", "cluster=dgx_h100", "cluster.gpus=4", "task.plan.recompute=null"),
         ("stack=ideal", "cluster=dgx_h100", "cluster.gpus=4", "training.global_batch=4", "task.plan.recompute=[none]"),
         ("stack=nemo", "cluster=dgx_h100", "cluster.gpus=16", "cluster.memory_gb=9", "task.plan.gpus=[4,8,16]"),
         ("stack=megatron_lm", "cluster=dgx_h100", "cluster.gpus=4", "cluster.memory_gb=3"),
@@ -217,7 +217,14 @@ def test_the_bound_of_equal_stages_is_the_step_itself(composed):
 
 @pytest.mark.slow
 def test_no_layout_of_a_search_breaks_a_rule_and_none_is_there_twice(composed):
-    asked = composed(*SMALL, "stack=torchtitan", "cluster=dgx_h100", "cluster.gpus=12", "cluster.gpus_per_node=4")
+    words = (
+        "stack=torchtitan",
+        "cluster=dgx_h100",
+        "cluster.gpus=12",
+        "cluster.gpus_per_node=4",
+        "task.plan.recompute=null",
+    )
+    asked = composed(*SMALL, *words)
     spaces = search.spaces(asked)
     rows = grid.evaluate(cut(spaces, 0, total(spaces)), details=False).to_pylist()
     assert {row["status"] for row in rows} <= {"ok", "infeasible"}

@@ -136,12 +136,12 @@ PARAMS = 6_738_415_616
     [
         (0, [("all-reduce", 1, 4, 2)]),
         (1, [("reduce-scatter", 1, 4, 1), ("all-gather", 1, 2, 1)]),
-        (2, [("reduce-scatter", 1, 4, 1), ("all-gather", 1, 2, 1)]),
+        (2, [("reduce-scatter", 4, 4, 1), ("all-gather", 1, 2, 1)]),
         (3, [("reduce-scatter", 4, 4, 1), ("all-gather", 8, 2, 1)]),
     ],
 )
 def test_data_ranks_exchange_what_their_zero_stage_says(zero: int, expected: list[tuple[str, int, int, int]]) -> None:
-    # 4 micro-batches: ZeRO-3 gathers weights for each, forward and backward
+    # 4 micro-batches: ZeRO-2 reduces the gradients of each, ZeRO-3 gathers weights for each too, forward and backward
     found = of("dp", *SMALL, t=1, p=1, d=16, zero=zero, micro_batch=1, global_batch=64)
     assert [(*line[:5], pytest.approx(line[5]), pytest.approx(line[6])) for line in found] == [
         (kind, 16, True, 1, times, PARAMS * size, times * twice * 15 / 16 * PARAMS * size)

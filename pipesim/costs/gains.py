@@ -63,8 +63,12 @@ def _removed(prices: Prices, items: tuple[str, ...], repeats: bool = False) -> l
     if "launch" in items:  # recomputed layers launch their forward again
         input_grad = input_grad + prices.repeated_share * forward
     if repeats:
-        again = sum(np.asarray(prices.seconds.forward[item]) for item in OF_LAYERS if item in prices.seconds.forward)
-        input_grad = input_grad + prices.seconds.input_grad.get("recompute", 0.0) + prices.repeated_share * again
+        again = np.asarray(prices.seconds.input_grad.get("recompute", 0.0))
+        whole = prices.repeated_share > 0  # else what runs again repeats at most all of tp and cp
+        for item in OF_LAYERS:
+            share = np.where(whole, prices.repeated_share, (again > 0) * (item != "ep"))
+            input_grad = input_grad + share * prices.seconds.forward.get(item, 0.0)
+        input_grad = input_grad + again
     return [forward, input_grad, weight_grad]
 
 
