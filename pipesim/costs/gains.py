@@ -63,13 +63,19 @@ def _removed(prices: Prices, items: tuple[str, ...], repeats: bool = False) -> l
     if "launch" in items:  # recomputed layers launch their forward again
         input_grad = input_grad + prices.repeated_share * forward
     if repeats:
-        again = np.asarray(prices.seconds.input_grad.get("recompute", 0.0))
-        whole = prices.repeated_share > 0  # else what runs again repeats at most all of tp and cp
-        for item in OF_LAYERS:
-            share = np.where(whole, prices.repeated_share, (again > 0) * (item != "ep"))
-            input_grad = input_grad + share * prices.seconds.forward.get(item, 0.0)
-        input_grad = input_grad + again
+        input_grad = input_grad + _again_s(prices)
     return [forward, input_grad, weight_grad]
+
+
+def _again_s(prices: Prices) -> FloatArray:
+    """What running forwards again adds to I, at most: where only parts of a layer run again, all of tp and cp counts."""
+    again_s = np.asarray(prices.seconds.input_grad.get("recompute", 0.0))
+    in_parts = (prices.repeated_share == 0) & (again_s > 0)
+    talk_s = sum(
+        np.where(in_parts, item != "ep", prices.repeated_share) * prices.seconds.forward.get(item, 0.0)
+        for item in OF_LAYERS
+    )
+    return np.asarray(again_s + talk_s)
 
 
 def _gain_s(now_s: FloatArray, whole: list[FloatArray], less: list[FloatArray], run: Run) -> FloatArray:
